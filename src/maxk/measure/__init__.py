@@ -1,0 +1,1 @@
+"""How this package times, weighs and records: the rules that every number obeys."""
