@@ -1,0 +1,62 @@
+"""maxk: graph neural networks trained faster by MaxK, CBSR and row-wise sparse kernels.
+
+The public names, in the order in which data meets them. They are resolved on first use, so that
+``import maxk`` and the command line's help cost nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from maxk import nn
+    from maxk.cbsr import CBSR
+    from maxk.core.errors import MaxKError
+    from maxk.data.load import Dataset, load
+    from maxk.graph.graph import Graph
+    from maxk.ops.aggregate import aggregate
+    from maxk.ops.dispatch import implementation
+    from maxk.ops.explain import explain
+    from maxk.ops.maxk.op import maxk
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Graph",
+    "maxk",
+    "CBSR",
+    "aggregate",
+    "implementation",
+    "explain",
+    "nn",
+    "load",
+    "Dataset",
+    "MaxKError",
+]
+
+_HOMES = {
+    "Graph": "maxk.graph.graph",
+    "maxk": "maxk.ops.maxk.op",
+    "CBSR": "maxk.cbsr",
+    "aggregate": "maxk.ops.aggregate",
+    "implementation": "maxk.ops.dispatch",
+    "explain": "maxk.ops.explain",
+    "load": "maxk.data.load",
+    "Dataset": "maxk.data.load",
+    "MaxKError": "maxk.core.errors",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "nn":
+        return importlib.import_module("maxk.nn")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'maxk' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES, "nn"])

@@ -1,0 +1,151 @@
+"""CBSR, the compressed balanced sparse rows of MaxK-GNN: k values and k columns a row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from maxk.core.checks import check_k, check_matrix
+
+
+def column_dtype(width: int) -> torch.dtype:
+    """Smallest integer dtype that holds a column of a row of ``width`` entries.
+
+    uint8 to 256 columns, int16 to 32,768, int32 beyond.
+    """
+    if width <= 256:
+        return torch.uint8
+    return torch.int16 if width <= 32768 else torch.int32
+
+
+def largest_columns(x: Tensor, k: int) -> Tensor:
+    """int64 [N, k]: columns of the k largest entries of every row, ascending.
+
+    Ties go to the lowest column; NaN of either sign ranks above +inf; -0.0 equals 0.0. All three
+    are what a stable descending sort does.
+    """
+    return x.sort(dim=1, descending=True, stable=True).indices[:, :k].sort(dim=1).values
+
+
+@dataclass(frozen=True)
+class CBSR:
+    """A matrix [N, D] with exactly k stored entries in every row.
+
+    Attributes:
+        values: [N, k] floating point; a stored value may be 0 or negative.
+        columns: [N, k] integers in [0, D), distinct inside a row, in an order that the
+            implementation chooses; dtype :func:`column_dtype` of D.
+        width: D, the width of the dense matrix.
+
+    Example:
+        >>> import torch
+        >>> from maxk.cbsr import CBSR
+        >>> CBSR(torch.tensor([[5.0, 7.0]]), torch.tensor([[0, 3]], dtype=torch.uint8), 4).to_dense()
+        tensor([[5., 0., 0., 7.]])
+    """
+
+    values: Tensor
+    columns: Tensor
+    width: int
+
+    def __post_init__(self) -> None:
+        if torch.compiler.is_compiling():
+            return
+        if self.values.dim() != 2 or self.values.shape != self.columns.shape:
+            raise ValueError(
+                "values and columns must share one shape [N, k], got "
+                f"{list(self.values.shape)} and {list(self.columns.shape)}"
+            )
+        if self.columns.dtype != column_dtype(self.width):
+            raise TypeError(
+                f"columns of a matrix of width {self.width} must be {column_dtype(self.width)}, "
+                f"got {self.columns.dtype}"
+            )
+        if self.values.device != self.columns.device:
+            raise ValueError(
+                "values and columns must be on one device, got "
+                f"{self.values.device} and {self.columns.device}"
+            )
+
+    @staticmethod
+    def from_dense(x: Tensor, k: int) -> CBSR:
+        """The k largest entries of every row of ``x`` [N, D], by a stable sort.
+
+        The definition of MaxK in plain PyTorch, differentiable; :func:`maxk.maxk` is the fast way
+        to the same entries. Columns ascend inside a row.
+        """
+        check_k(k, check_matrix(x, "x").shape[1])
+        columns = largest_columns(x.detach(), k)
+        return CBSR(x.gather(1, columns), columns.to(column_dtype(x.shape[1])), x.shape[1])
+
+    @property
+    def k(self) -> int:
+        """Stored entries a row."""
+        return self.values.shape[1]
+
+    @property
+    def num_rows(self) -> int:
+        """N."""
+        return self.values.shape[0]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """dtype of the values."""
+        return self.values.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where the entries live."""
+        return self.values.device
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of values and columns."""
+        return self.values.nbytes + self.columns.nbytes
+
+    def to_dense(self) -> Tensor:
+        """The dense matrix [N, D]; gradient flows to the stored entries only."""
+        dense = self.values.new_zeros(self.num_rows, self.width)
+        return dense.scatter(1, self.columns.long(), self.values)
+
+    def with_values(self, values: Tensor) -> CBSR:
+        """The same columns with other values, for example after dropout."""
+        return CBSR(values, self.columns, self.width)
+
+    def to(self, *args: Any, **kwargs: Any) -> CBSR:
+        """Moves or casts the values as ``Tensor.to`` does, and moves the columns along."""
+        values = self.values.to(*args, **kwargs)
+        return CBSR(values, self.columns.to(values.device), self.width)
+
+    def validate(self) -> CBSR:
+        """Checks what the constructor cannot check cheaply: columns in range and distinct.
+
+        Raises:
+            ValueError: naming the first row that breaks the contract.
+        """
+        columns = self.columns.long().sort(dim=1).values
+        if columns.numel():
+            outside = (columns[:, 0] < 0) | (columns[:, -1] >= self.width)
+            if bool(outside.any()):
+                row = int(outside.nonzero()[0])
+                raise ValueError(
+                    f"columns must lie in [0, {self.width - 1}], row {row} holds "
+                    f"{self.columns[row].tolist()}"
+                )
+            twice = (columns.diff(dim=1) == 0).any(dim=1)
+            if bool(twice.any()):
+                row = int(twice.nonzero()[0])
+                raise ValueError(
+                    f"columns must be distinct in a row, row {row} holds "
+                    f"{self.columns[row].tolist()}"
+                )
+        return self
+
+    def __repr__(self) -> str:
+        return (
+            f"CBSR(rows={self.num_rows}, k={self.k}, width={self.width}, dtype={self.dtype}, "
+            f"device={self.device})"
+        )

@@ -1,0 +1,84 @@
+"""How a numba kernel reaches the CPU: threads, equal pieces of work, prefetch.
+
+Imported by the CPU implementations only, since it imports numba.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numba
+import numpy as np
+import torch
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+# Four times more pieces than any usual core count, so that one heavy piece cannot hold the others.
+# A fixed number also makes the result independent of the number of threads.
+PIECES = 64
+
+# NaN and infinity keep their meaning; everything else may be rearranged into vector code.
+FASTMATH = {"nsz", "arcp", "contract", "afn", "reassoc"}
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def kernel(function: F) -> F:
+    """Compiles a parallel kernel on first call and keeps it on disk."""
+    compiled: F = njit(
+        parallel=True, fastmath=FASTMATH, cache=True, error_model="numpy", boundscheck=False
+    )(function)
+    return compiled
+
+
+@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
+def prefetch(typing_context: Any, array: Any, offset: Any) -> Any:
+    """Asks for the cache line of ``array.data[offset]``; numba has no call for it."""
+    signature = types.void(array, offset)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        view = context.make_array(signature.args[0])(context, builder, args[0])
+        byte_pointer = ir.IntType(8).as_pointer()
+        int32 = ir.IntType(32)
+        address = builder.bitcast(builder.gep(view.data, [args[1]]), byte_pointer)
+        call = builder.module.declare_intrinsic(
+            "llvm.prefetch",
+            [byte_pointer],
+            ir.FunctionType(ir.VoidType(), [byte_pointer, int32, int32, int32]),
+        )
+        read, keep, data = int32(0), int32(3), int32(1)
+        builder.call(call, [address, read, keep, data])
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+def threads() -> int:
+    """Threads a kernel uses: as many as torch does. Sets numba to the same number."""
+    count = min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS)
+    if numba.get_num_threads() != count:
+        numba.set_num_threads(count)
+    return count
+
+
+def equal_rows(rows: int, pieces: int = PIECES) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Boundaries of ``pieces`` runs of rows of equal length, int64 [pieces + 1]."""
+    return np.arange(pieces + 1, dtype=np.int64) * rows // pieces
+
+
+def equal_edges(
+    indptr: np.ndarray[Any, np.dtype[np.int64]], pieces: int = PIECES
+) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Boundaries of ``pieces`` runs of rows that hold about equally many edges.
+
+    A row counts as one edge more than it has, so that empty rows are shared out too.
+    """
+    rows = indptr.shape[0] - 1
+    work = indptr + np.arange(rows + 1)
+    wanted = np.arange(1, pieces, dtype=np.int64) * work[-1] // pieces
+    bounds = np.empty(pieces + 1, np.int64)
+    bounds[0], bounds[-1] = 0, rows
+    bounds[1:-1] = np.searchsorted(work, wanted)
+    return bounds

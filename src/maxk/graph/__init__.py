@@ -1,0 +1,1 @@
+"""From edges to a :class:`~maxk.graph.graph.Graph`: CSR, its transpose, scales and schedules."""

@@ -1,0 +1,317 @@
+"""The graph that every layer takes: immutable, with its transpose and schedules filled on demand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from maxk.graph.adjacency import Adjacency
+from maxk.graph.csr import CSR, Transpose, check_ids, check_indptr, from_edges, index_dtype
+from maxk.graph.weights import check_reduce, gcn_scale, mean_scale, missing_loops
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scipy.sparse import sparray, spmatrix
+
+INDEX_DTYPES = (torch.int64, torch.int32, torch.int16, torch.uint8)
+
+
+class Graph:
+    """A directed graph, possibly weighted, possibly bipartite.
+
+    Edge ``s -> t`` means ``y[t] += w * h[s]``. Rows of the CSR arrays are targets, its columns
+    sources. Parallel edges are kept and each counts.
+
+    Example:
+        >>> import torch
+        >>> from maxk.graph.graph import Graph
+        >>> graph = Graph.from_edge_index(torch.tensor([[0, 1, 2], [1, 2, 2]]))
+        >>> graph
+        Graph(num_src=3, num_dst=3, num_edges=3, device=cpu)
+        >>> graph.indptr
+        tensor([0, 0, 1, 3])
+    """
+
+    __slots__ = ("_adjacencies", "_csr", "_filled", "_weight")
+
+    def __init__(self, csr: CSR, edge_weight: Tensor | None = None) -> None:
+        self._csr = csr
+        self._weight = edge_weight
+        self._filled: Graph | None = None
+        self._adjacencies: dict[tuple[str, torch.dtype], Adjacency] = {}
+
+    @staticmethod
+    def from_edge_index(
+        edge_index: Tensor,
+        num_nodes: int | Sequence[int] | None = None,
+        edge_weight: Tensor | None = None,
+    ) -> Graph:
+        """Builds a graph from a list of edges in any order.
+
+        Args:
+            edge_index: [2, E] integer, source ids in row 0 and target ids in row 1.
+            num_nodes: N, or (num_src, num_dst) for a bipartite graph; by default one more than
+                the largest id.
+            edge_weight: [E] floating point, in the order of the edges; may require a gradient,
+                which comes back in that order.
+
+        Raises:
+            TypeError: an array has the wrong dtype.
+            ValueError: a shape is wrong, or an id lies outside the graph.
+        """
+        return _from_edge_index(edge_index, num_nodes, edge_weight, keep_order=False)
+
+    @staticmethod
+    def from_csr(
+        indptr: Tensor,
+        indices: Tensor,
+        weight: Tensor | None = None,
+        num_src: int | None = None,
+    ) -> Graph:
+        """Builds a graph from CSR arrays whose rows are targets.
+
+        Args:
+            indptr: integer [M + 1].
+            indices: integer [E], source of each edge.
+            weight: [E] floating point in CSR order; its gradient comes back in that order.
+            num_src: N; by default M, or one more than the largest id where that is larger.
+
+        Raises:
+            TypeError: an array has the wrong dtype.
+            ValueError: the arrays disagree, or an id lies outside the graph.
+        """
+        indptr, indices = _check_index(indptr, "indptr"), _check_index(indices, "indices")
+        if indices.dim() != 1:
+            raise ValueError(f"indices must have shape [E], got {list(indices.shape)}")
+        check_indptr(indptr, indices.shape[0])
+        num_dst = indptr.shape[0] - 1
+        if num_src is None:
+            num_src = max(num_dst, int(indices.max()) + 1 if indices.numel() else 0)
+        check_ids(indices, num_src, "indices", "source")
+        weight = _check_weight(weight, indices.shape[0], "weight", indices.device)
+        csr = CSR(
+            indptr.to(torch.int64).contiguous(),
+            indices.to(index_dtype(num_src, num_dst)).contiguous(),
+            num_src,
+        )
+        return Graph(csr, weight)
+
+    @staticmethod
+    def from_scipy(A: sparray | spmatrix) -> Graph:
+        """Builds a graph from a SciPy sparse matrix ``A[target, source]``.
+
+        Stored zeros are edges of weight 0; boolean and integer matrices of ones make an unweighted
+        graph, others a weighted one in float32 (float64 stays).
+        """
+        if not hasattr(A, "tocsr"):
+            raise TypeError(f"A must be a SciPy sparse matrix, got {type(A).__name__}")
+        matrix: Any = A.tocsr()
+        data = torch.from_numpy(matrix.data.astype("float64", copy=True))
+        weight: Tensor | None = data
+        if matrix.data.dtype.kind in "biu" and bool((data == 1).all()):
+            weight = None
+        elif matrix.data.dtype.name != "float64":
+            weight = data.to(torch.float32)
+        indptr = torch.from_numpy(matrix.indptr.astype("int64", copy=True))
+        indices = torch.from_numpy(matrix.indices.astype("int64", copy=True))
+        return Graph.from_csr(indptr, indices, weight, num_src=matrix.shape[1])
+
+    @property
+    def num_src(self) -> int:
+        """Number of source nodes, N."""
+        return self._csr.num_src
+
+    @property
+    def num_dst(self) -> int:
+        """Number of target nodes, M."""
+        return self._csr.num_dst
+
+    @property
+    def num_edges(self) -> int:
+        """Number of edges, E."""
+        return self._csr.num_edges
+
+    @property
+    def device(self) -> torch.device:
+        """Where the arrays live."""
+        return self._csr.device
+
+    @property
+    def indptr(self) -> Tensor:
+        """int64 [M + 1], row boundaries."""
+        return self._csr.indptr
+
+    @property
+    def indices(self) -> Tensor:
+        """[E], source of each edge in CSR order."""
+        return self._csr.indices
+
+    @property
+    def edge_weight(self) -> Tensor | None:
+        """[E] in the caller's order, or None for an unweighted graph."""
+        return self._weight
+
+    @property
+    def weight(self) -> Tensor | None:
+        """[E] in CSR order, differentiable with respect to :attr:`edge_weight`; or None."""
+        if self._weight is None or self._csr.order is None:
+            return self._weight
+        return self._weight[self._csr.order]
+
+    def edge_index(self) -> Tensor:
+        """int64 [2, E], sources and targets in CSR order."""
+        return torch.stack([self.indices.long(), self._csr.rows().long()])
+
+    def in_degrees(self) -> Tensor:
+        """int64 [M], edges that end in each node."""
+        return self.indptr.diff()
+
+    def out_degrees(self) -> Tensor:
+        """int64 [N], edges that start in each node."""
+        return torch.bincount(self.indices, minlength=self.num_src)
+
+    def to(self, device: torch.device | str) -> Graph:
+        """The same graph on another device."""
+        wanted = torch.device(device)
+        if wanted.type == "cuda" and wanted.index is None:
+            wanted = torch.device("cuda", torch.cuda.current_device())
+        if wanted == self.device:
+            return self
+        weight = None if self._weight is None else self._weight.to(wanted)
+        return Graph(self._csr.to(wanted), weight)
+
+    def with_weight(self, weight: Tensor | None) -> Graph:
+        """The same edges with other weights, [E] in the caller's order; shares all else."""
+        return Graph(self._csr, weight)
+
+    def transpose(self) -> Graph:
+        """The graph with every edge turned round; its weights keep the forward CSR order."""
+        t = self._csr.transpose
+        back = Transpose(self.indptr, self.indices, torch.argsort(t.edges))
+        csr = CSR(t.indptr, t.indices, self.num_dst, order=t.edges, transpose=back)
+        return Graph(csr, self.weight)
+
+    def with_self_loops(self) -> Graph:
+        """The graph with the missing self-loops added, each with weight 1; made once and kept.
+
+        Raises:
+            ValueError: the graph is bipartite.
+        """
+        if self.num_src != self.num_dst:
+            raise ValueError(
+                "self-loops need a square graph, got "
+                f"{self.num_src} source and {self.num_dst} target nodes; use reduce='mean' or 'sum'"
+            )
+        if self._filled is None:
+            if torch.compiler.is_compiling():
+                raise RuntimeError(
+                    "self-loops cannot be filled inside torch.compile; call "
+                    "graph.prepare('gcn') once before the compiled function"
+                )
+            self._filled = self._fill()
+        return self._filled
+
+    def _fill(self) -> Graph:
+        loops = missing_loops(self._csr)
+        if loops.numel() == 0:
+            return self
+        edges = torch.cat([self.edge_index(), loops.expand(2, -1)], dim=1)
+        csr = from_edges(edges, self.num_src, self.num_dst, keep_order=self._weight is not None)
+        weight = self.weight
+        if weight is not None:
+            weight = torch.cat([weight, weight.new_ones(loops.numel())])
+        return Graph(csr, weight)
+
+    def adjacency(self, reduce: str, dtype: torch.dtype) -> Adjacency:
+        """The matrix that a reduction multiplies with; made once and kept.
+
+        Args:
+            reduce: "sum", "mean" or "gcn" (which expects a graph with filled self-loops).
+            dtype: dtype of the scales: float32 or float64.
+        """
+        key = (check_reduce(reduce), dtype)
+        if key not in self._adjacencies:
+            row = column = None
+            if reduce == "mean":
+                row = mean_scale(self._csr, dtype)
+            elif reduce == "gcn":
+                row = column = gcn_scale(self._csr, self.weight, dtype)
+            self._adjacencies[key] = Adjacency(self._csr, row, column)
+        return self._adjacencies[key]
+
+    def prepare(self, reduce: str = "mean", dtype: torch.dtype = torch.float32) -> Graph:
+        """Fills now what aggregation would fill on demand; returns the graph itself.
+
+        Useful before ``torch.compile`` and before anything is timed.
+        """
+        graph = self.with_self_loops() if check_reduce(reduce) == "gcn" else self
+        adjacency = graph.adjacency(reduce, dtype)
+        _ = adjacency.t_indptr
+        return self
+
+    def __repr__(self) -> str:
+        weighted = "" if self._weight is None else ", weighted"
+        return (
+            f"Graph(num_src={self.num_src}, num_dst={self.num_dst}, num_edges={self.num_edges}, "
+            f"device={self.device}{weighted})"
+        )
+
+
+def _from_edge_index(
+    edge_index: Tensor,
+    num_nodes: int | Sequence[int] | None,
+    edge_weight: Tensor | None,
+    *,
+    keep_order: bool,
+) -> Graph:
+    edge_index = _check_index(edge_index, "edge_index")
+    if edge_index.dim() != 2 or edge_index.shape[0] != 2:
+        raise ValueError(f"edge_index must have shape [2, E], got {list(edge_index.shape)}")
+    num_src, num_dst = _node_counts(edge_index, num_nodes)
+    check_ids(edge_index[0], num_src, "edge_index[0]", "source")
+    check_ids(edge_index[1], num_dst, "edge_index[1]", "target")
+    weight = _check_weight(edge_weight, edge_index.shape[1], "edge_weight", edge_index.device)
+    csr = from_edges(edge_index, num_src, num_dst, keep_order=keep_order or weight is not None)
+    return Graph(csr, weight)
+
+
+def _check_index(ids: Tensor, name: str) -> Tensor:
+    if not isinstance(ids, Tensor):
+        raise TypeError(f"{name} must be a torch.Tensor of integers, got {type(ids).__name__}")
+    if ids.dtype not in INDEX_DTYPES:
+        raise TypeError(f"{name} must hold int64 or int32 ids, got {ids.dtype}; call .long() first")
+    return ids
+
+
+def _node_counts(edge_index: Tensor, num_nodes: int | Sequence[int] | None) -> tuple[int, int]:
+    if num_nodes is None:
+        count = int(edge_index.max()) + 1 if edge_index.numel() else 0
+        return count, count
+    counts = (num_nodes, num_nodes) if isinstance(num_nodes, int) else tuple(num_nodes)
+    if len(counts) != 2 or not all(isinstance(n, int) and n >= 0 for n in counts):
+        raise ValueError(
+            f"num_nodes must be a count >= 0 or a pair (num_src, num_dst), got {num_nodes!r}"
+        )
+    return counts[0], counts[1]
+
+
+def _check_weight(
+    weight: Tensor | None, num_edges: int, name: str, device: torch.device
+) -> Tensor | None:
+    if weight is None:
+        return None
+    if not isinstance(weight, Tensor) or not weight.is_floating_point():
+        got = weight.dtype if isinstance(weight, Tensor) else type(weight).__name__
+        raise TypeError(f"{name} must be a floating-point tensor, got {got}; call .float() first")
+    if weight.shape != (num_edges,):
+        raise ValueError(
+            f"{name} must have shape [{num_edges}], one weight an edge, got {list(weight.shape)}"
+        )
+    if weight.device != device:
+        raise ValueError(
+            f"{name} and the edges must be on one device, got {weight.device} and {device}"
+        )
+    return weight

@@ -1,0 +1,59 @@
+"""What sum, mean and symmetric normalisation mean as row and column scales.
+
+None of them is an edge weight: a kernel multiplies a whole row once, and unweighted graphs carry no
+array of ones.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from maxk.graph.csr import CSR
+
+Reduce = Literal["sum", "mean", "gcn"]
+REDUCTIONS: tuple[Reduce, ...] = ("sum", "mean", "gcn")
+
+
+def check_reduce(reduce: str) -> Reduce:
+    """Returns ``reduce`` if it is one of the three reductions."""
+    for known in REDUCTIONS:
+        if reduce == known:
+            return known
+    raise ValueError(f"reduce must be one of 'sum', 'mean', 'gcn', got {reduce!r}")
+
+
+def mean_scale(csr: CSR, dtype: torch.dtype) -> Tensor:
+    """1 / in-degree, [M]; rows without edges get 1 and stay 0 in every sum.
+
+    Parallel edges each count, and edge weights do not change the count.
+    """
+    return csr.indptr.diff().clamp(min=1).to(dtype).reciprocal()
+
+
+def gcn_scale(csr: CSR, weight: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """in-degree^(-1/2), [N]; a degree of 0 gives 0.
+
+    Args:
+        csr: a square graph whose self-loops are already filled.
+        weight: [E] in CSR order or None for ones; degrees are sums of weights.
+        dtype: result dtype.
+    """
+    if weight is None:
+        degree = csr.indptr.diff().to(dtype)
+    else:
+        rows = csr.rows().long()
+        degree = torch.zeros(csr.num_dst, dtype=dtype, device=csr.device)
+        degree = degree.index_add(0, rows, weight.to(dtype))
+    scale = degree.rsqrt()
+    return torch.where(degree == 0, torch.zeros_like(scale), scale)
+
+
+def missing_loops(csr: CSR) -> Tensor:
+    """int64 ids of the nodes without a self-loop."""
+    rows = csr.rows()
+    has_loop = torch.zeros(csr.num_dst, dtype=torch.bool, device=csr.device)
+    has_loop[rows[rows == csr.indices].long()] = True
+    return (~has_loop).nonzero().squeeze(1)

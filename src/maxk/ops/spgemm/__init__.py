@@ -1,0 +1,1 @@
+"""SpGEMM: a graph times CBSR features, forward aggregation by rows."""

@@ -1,0 +1,1 @@
+"""SpMM: a graph times dense features, what ReLU layers need and every table compares with."""

@@ -1,0 +1,1 @@
+"""SSpMM: the transposed graph times a dense gradient, sampled at the CBSR's columns."""

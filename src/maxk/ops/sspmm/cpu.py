@@ -1,0 +1,173 @@
+"""SSpMM on the CPU, in two variants.
+
+``scatter``: each thread walks a share of the *forward* rows and adds the k sampled gradient entries
+into a buffer of its own, [N, k]; the buffers are added at the end. Reads each gradient row once.
+``dense``: one thread owns a source, sums its targets' whole gradient rows, and picks the k columns.
+Its bits do not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numba import prange
+from torch import Tensor
+
+from maxk.device.cpu import equal_edges, equal_rows, kernel, prefetch, threads
+from maxk.graph.adjacency import Adjacency
+from maxk.ops.operands import array, operands
+from maxk.ops.sspmm.plan import plan_cpu
+
+
+def sspmm(adjacency: Adjacency, weight: Tensor | None, grad: Tensor, columns: Tensor) -> Tensor:
+    """du[s, j] = sum over edges s -> t of R[t] w C[s] grad[t, columns[s, j]], [N, k]."""
+    count = threads()
+    given = operands(adjacency, weight, grad, transposed=True)
+    plan = plan_cpu(adjacency.num_src, grad.shape[1], columns.shape[1], count)
+    du = torch.empty(columns.shape, dtype=given.features.dtype)
+    if plan.variant == "scatter":
+        indptr = adjacency.indptr.numpy()
+        buffers = torch.empty(count, *columns.shape, dtype=du.dtype)
+        _scatter(
+            indptr, adjacency.indices.numpy(), given.weight, given.features.numpy(),
+            columns.numpy(), buffers.numpy(), equal_edges(indptr, count),
+        )  # fmt: skip
+        _fold(buffers.numpy(), array(given.row_scale), du.numpy(), equal_rows(du.shape[0]))
+    else:
+        indptr = adjacency.t_indptr.numpy()
+        edges = None if weight is None else adjacency.t_edges.numpy()
+        _dense(
+            indptr, adjacency.t_indices.numpy(), edges, given.weight, array(given.row_scale),
+            given.features.numpy(), columns.numpy(), du.numpy(), equal_edges(indptr),
+        )  # fmt: skip
+    return du.to(grad.dtype)
+
+
+def sddmm(adjacency: Adjacency, values: Tensor, columns: Tensor, grad: Tensor) -> Tensor:
+    """dw[e] = R[t] C[s] sum over j of values[s, j] grad[t, columns[s, j]], [E] in CSR order."""
+    threads()
+    left = operands(adjacency, None, values)
+    right = operands(adjacency, None, grad, transposed=True)
+    products = torch.empty(adjacency.num_edges, dtype=left.features.dtype)
+    indptr = adjacency.indptr.numpy()
+    _dots(
+        indptr, adjacency.indices.numpy(), left.features.numpy(), columns.numpy(),
+        right.features.numpy(), products.numpy(), equal_edges(indptr),
+    )  # fmt: skip
+    return products
+
+
+@kernel
+def _scatter(
+    indptr: Any, indices: Any, weight: Any, grad: Any, columns: Any, buffers: Any, pieces: Any
+) -> None:
+    k = np.int64(columns.shape[1])
+    per_line = 64 // grad.itemsize
+    lines = (k + per_line - 1) // per_line
+    one = grad.dtype.type(1)
+    for piece in prange(pieces.shape[0] - 1):
+        own = buffers[piece]
+        own[:] = 0
+        for i in range(pieces[piece], pieces[piece + 1]):
+            row = grad[i]
+            last = np.int64(indptr[i + 1])
+            for e in range(np.int64(indptr[i]), last):
+                if e + 8 < last:
+                    start = np.int64(indices[e + 8]) * k
+                    for z in range(lines):
+                        prefetch(own, start + z * per_line)
+                    prefetch(columns, start)
+                s = np.uint64(indices[e])
+                w = one
+                if weight is not None:
+                    w = weight[e]
+                for j in range(np.uint64(k)):
+                    own[s, j] += w * row[columns[s, j]]
+
+
+@kernel
+def _fold(buffers: Any, row_scale: Any, du: Any, pieces: Any) -> None:
+    k = du.shape[1]
+    one = du.dtype.type(1)
+    for piece in prange(pieces.shape[0] - 1):
+        for s in range(pieces[piece], pieces[piece + 1]):
+            scale = one
+            if row_scale is not None:
+                scale = row_scale[s]
+            for j in range(k):
+                total = buffers[0, s, j]
+                for thread in range(1, buffers.shape[0]):
+                    total += buffers[thread, s, j]
+                du[s, j] = scale * total
+
+
+@kernel
+def _dense(
+    indptr: Any, indices: Any, edges: Any, weight: Any, row_scale: Any, grad: Any, columns: Any,
+    du: Any, pieces: Any,
+) -> None:  # fmt: skip
+    width = np.int64(grad.shape[1])
+    k = columns.shape[1]
+    per_line = 64 // grad.itemsize
+    lines = min(np.int64(4), (width + per_line - 1) // per_line)
+    one = grad.dtype.type(1)
+    for piece in prange(pieces.shape[0] - 1):
+        total = np.zeros(width, grad.dtype)
+        for s in range(pieces[piece], pieces[piece + 1]):
+            for c in range(width):
+                total[c] = 0
+            first = np.int64(indptr[s])
+            last = np.int64(indptr[s + 1])
+            whole = first + ((last - first) & ~np.int64(3))
+            for e in range(first, whole, 4):
+                if e + 8 <= last:
+                    for q in range(4):
+                        start = np.int64(indices[e + 4 + q]) * width
+                        for z in range(lines):
+                            prefetch(grad, start + z * per_line)
+                t0 = np.uint64(indices[e])
+                t1 = np.uint64(indices[e + 1])
+                t2 = np.uint64(indices[e + 2])
+                t3 = np.uint64(indices[e + 3])
+                w0 = one
+                w1 = one
+                w2 = one
+                w3 = one
+                if weight is not None:
+                    w0 = weight[edges[e]]
+                    w1 = weight[edges[e + 1]]
+                    w2 = weight[edges[e + 2]]
+                    w3 = weight[edges[e + 3]]
+                for c in range(np.uint64(width)):
+                    total[c] += (w0 * grad[t0, c] + w1 * grad[t1, c]) + (
+                        w2 * grad[t2, c] + w3 * grad[t3, c]
+                    )
+            for e in range(whole, last):
+                t0 = np.uint64(indices[e])
+                w0 = one
+                if weight is not None:
+                    w0 = weight[edges[e]]
+                for c in range(np.uint64(width)):
+                    total[c] += w0 * grad[t0, c]
+            scale = one
+            if row_scale is not None:
+                scale = row_scale[s]
+            for j in range(k):
+                du[s, j] = scale * total[columns[s, j]]
+
+
+@kernel
+def _dots(
+    indptr: Any, indices: Any, values: Any, columns: Any, grad: Any, products: Any, pieces: Any
+) -> None:
+    k = np.uint64(values.shape[1])
+    for piece in prange(pieces.shape[0] - 1):
+        for i in range(pieces[piece], pieces[piece + 1]):
+            for e in range(np.int64(indptr[i]), np.int64(indptr[i + 1])):
+                s = np.uint64(indices[e])
+                total = values.dtype.type(0)
+                for j in range(k):
+                    total += values[s, j] * grad[i, columns[s, j]]
+                products[e] = total
