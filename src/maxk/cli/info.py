@@ -1,0 +1,56 @@
+"""``maxk info``: what runs here, in words or as JSON for a bug report."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+
+def info(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> int:
+    """Show versions, devices, and which implementation each operation would use and why."""
+    from maxk.measure.environment import environment
+    from maxk.ops.dispatch import survey
+    from maxk.train.loop import resolve_device
+
+    facts = {**environment(resolve_device("auto")), "operations": survey()}
+    if as_json:
+        typer.echo(json.dumps(facts, indent=2))
+        return 0
+    _print(facts)
+    return 0
+
+
+def _print(facts: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from maxk.cli.display import size
+
+    packages = ", ".join(f"{name} {version}" for name, version in facts["packages"].items())
+    gpus = [
+        f"{g['name']}, capability {g['capability']}, {size(g['memory'])}" for g in facts["gpus"]
+    ]
+    memory = size(facts["memory"]) if facts["memory"] else "memory unknown"
+    rows = {
+        "maxk": f"{facts['maxk']}, commit {facts['commit']}",
+        "python": f"{facts['python']}, {facts['system']}",
+        "torch": f"{facts['torch']}, CUDA {facts['cuda'] or 'none'}"
+        + (f", driver {facts['driver']}" if facts["driver"] else ""),
+        "packages": packages,
+        "cpu": f"{facts['machine']}, {facts['cores']} cores, {facts['threads']} threads, {memory}",
+        "gpu": "; ".join(gpus) or "none",
+    }
+    console = Console()
+    table = Table(show_header=False, box=None)
+    for name, text in rows.items():
+        table.add_row(name, text)
+    console.print(table, markup=False, highlight=False)
+    operations = Table("operation", "implementation", "why", box=None)
+    for row in facts["operations"]:
+        operations.add_row(row["op"], row["implementation"], row["reason"])
+    console.print()
+    console.print(operations, markup=False, highlight=False)

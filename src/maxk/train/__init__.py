@@ -1,0 +1,1 @@
+"""A model becomes a trained model: configuration, loop, metrics, checkpoints, run folders."""

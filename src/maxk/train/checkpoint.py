@@ -1,0 +1,150 @@
+"""Files that a run leaves behind: weights in safetensors, trainer state for ``torch.load``.
+
+Every file is written under a temporary name in its own folder, flushed to the disk and renamed, so
+that a reader finds the old file or the new one, never a part. ``state.pt`` alone is enough to
+resume: it holds the last and the best weights, the optimizer, the random state and the history of
+one and the same epoch, so no kill can leave two files of different epochs that belong together.
+The state before it stays as ``state.previous.pt``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from maxk.core.errors import CheckpointError
+
+log = logging.getLogger(__name__)
+
+FORMAT = "maxk-state-1"
+STATE = "state.pt"
+PREVIOUS = "state.previous.pt"
+BEST = "best.safetensors"
+LAST = "last.safetensors"
+
+
+def write_file(path: Path, data: bytes, *, keep: Path | None = None) -> None:
+    """Writes a whole file or nothing: temporary name, flush to disk, rename.
+
+    Args:
+        path: Where the file goes.
+        data: All of it.
+        keep: Where the file that lies at ``path`` moves just before the rename.
+
+    Raises:
+        CheckpointError: the folder cannot be written or the disk is full.
+    """
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        if keep is not None and path.exists():
+            path.replace(keep)
+        temporary.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise CheckpointError(cannot_write(path, error)) from error
+
+
+def cannot_write(path: Path, error: OSError) -> str:
+    """Returns one sentence on a failed write: what, why, cure."""
+    reason = error.strerror or str(error)
+    cure = (
+        "free some space and continue with --resume"
+        if error.errno == errno.ENOSPC
+        else "choose a folder that you may write with --out"
+    )
+    return f"cannot write {path}: {reason}; {cure}"
+
+
+def save_weights(path: Path, weights: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+    """Writes named tensors as safetensors; they land on the CPU, so any machine can open them.
+
+    Raises:
+        CheckpointError: the file cannot be written.
+    """
+    from safetensors.torch import save
+
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
+    write_file(path, save(tensors, metadata={"format": "pt", **metadata}))
+
+
+def load_weights(path: Path) -> dict[str, Tensor]:
+    """Reads the tensors of a safetensors file onto the CPU.
+
+    Raises:
+        CheckpointError: the file is missing, cut short or of another kind.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    try:
+        return load(path.read_bytes())
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
+    except SafetensorError as error:
+        raise CheckpointError(f"{path} is cut short or is no safetensors file: {error}") from error
+
+
+def save_state(folder: Path, state: Mapping[str, Any]) -> None:
+    """Writes ``state.pt`` and keeps the one before it as ``state.previous.pt``.
+
+    Raises:
+        CheckpointError: the file cannot be written; the states on disk stay as they were.
+    """
+    buffer = io.BytesIO()
+    torch.save({"format": FORMAT, **state}, buffer)
+    write_file(folder / STATE, buffer.getvalue(), keep=folder / PREVIOUS)
+
+
+def load_state(folder: Path) -> dict[str, Any] | None:
+    """Reads the newest whole state of a run folder onto the CPU, or None where none was saved.
+
+    A broken ``state.pt`` is named in a warning and replaced by the state before it.
+
+    Raises:
+        CheckpointError: states were saved and none of them is whole.
+    """
+    reasons = []
+    for name in (STATE, PREVIOUS):
+        path = folder / name
+        if not path.exists():
+            continue
+        try:
+            state = _read_state(path)
+        except CheckpointError as error:
+            reasons.append(str(error))
+            continue
+        if reasons:
+            log.warning("%s; continuing from %s (epoch %d)", reasons[0], name, state["epoch"])
+            # The next save moves state.pt aside; a broken one must not push out the whole one.
+            path.replace(folder / STATE)
+        return state
+    if reasons:
+        raise CheckpointError("; ".join(reasons) + "; start the run again in another folder")
+    return None
+
+
+def _read_state(path: Path) -> dict[str, Any]:
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
+    except Exception as error:
+        # A damaged archive fails anywhere inside the unpickler, with nearly any exception.
+        raise CheckpointError(f"{path} is cut short or is no checkpoint") from error
+    if not isinstance(state, dict) or state.get("format") != FORMAT:
+        raise CheckpointError(f"{path} is no checkpoint of this version of maxk")
+    return state

@@ -1,0 +1,468 @@
+"""Full-batch training of one model on one data set with one seed."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from maxk.core.errors import CheckpointError, DataError, DeviceError, TrainingError
+from maxk.data.dataset import Dataset
+from maxk.data.load import load
+from maxk.measure.memory import peak_memory, reset_peak_memory
+from maxk.nn import GCN, GIN, GraphSAGE
+from maxk.ops import dispatch
+from maxk.train import metrics
+from maxk.train.config import TrainConfig
+from maxk.train.features import prepare
+
+log = logging.getLogger(__name__)
+
+_MODELS: dict[str, type[GraphSAGE] | type[GCN] | type[GIN]] = {
+    "sage": GraphSAGE,
+    "gcn": GCN,
+    "gin": GIN,
+}
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What one epoch gave.
+
+    Attributes:
+        epoch: Counted from 1.
+        loss: Mean training loss, before this epoch's step.
+        train: Score of the training nodes after the step, dropout off; so are ``val`` and ``test``.
+        val: Score of the validation nodes.
+        test: Score of the test nodes.
+        seconds: Forward, backward and optimizer step.
+        seconds_evaluate: The forward pass that the scores are taken from.
+        seconds_select: Share of ``seconds`` spent in MaxK; None where it was not measured.
+        seconds_aggregate: The same for aggregation, forward and backward.
+    """
+
+    epoch: int
+    loss: float
+    train: float
+    val: float
+    test: float
+    seconds: float
+    seconds_evaluate: float
+    seconds_select: float | None = None
+    seconds_aggregate: float | None = None
+
+
+@dataclass(frozen=True)
+class Best:
+    """The epoch with the best validation score so far, and its weights on the CPU."""
+
+    epoch: int
+    val: float
+    test: float
+    weights: dict[str, Tensor]
+
+
+class Trainer:
+    """Trains a model by full-batch gradient descent and keeps the best validation epoch.
+
+    The random state is the trainer's own: the process's generators are left as they were, and
+    nothing that other code draws changes a run.
+
+    Args:
+        config: The settings; ``seeds``, ``out``, ``resume`` and ``quiet`` play no part here.
+        dataset: A loaded data set; by default the one that ``config`` names.
+
+    Attributes:
+        config: The settings.
+        dataset: Graph, features and labels on the device that trains.
+        model: The module, with the weights of the last epoch.
+        history: One :class:`Epoch` for each epoch trained.
+        best: The best validation epoch so far, or None before the first.
+
+    Raises:
+        DeviceError: the device asked for cannot be used.
+        DataError: a split holds no nodes.
+
+    Example:
+        >>> from maxk.train.config import TrainConfig
+        >>> trainer = Trainer(TrainConfig(dataset="digits", hidden=64, k=8, epochs=30))
+        >>> trainer.fit()["test"] > 0.9
+        True
+    """
+
+    def __init__(self, config: TrainConfig, dataset: Dataset | None = None) -> None:
+        self.config = config
+        self.device = resolve_device(config.device)
+        if dataset is None:
+            dataset = load_dataset(config)
+        # Rescaled where it was loaded, so that every device trains on the same numbers.
+        x = prepare(dataset.x, config.features, dataset.train_mask.nonzero()[:, 0])
+        self.dataset = replace(dataset, x=x).to(self.device)
+        self._nodes = _split_nodes(self.dataset)
+        self._labels = {name: self.dataset.y[nodes] for name, nodes in self._nodes.items()}
+        self.history: list[Epoch] = []
+        self.best: Best | None = None
+        self._peak = 0
+        reset_peak_memory(self.device)
+        self._random = _random_state(self.device)
+        with self._own_random(seed=config.seed):
+            self.model = build_model(config, self.dataset).to(self.device)
+        self._forward: Callable[..., Tensor] = self.model
+        if config.compile:
+            self._forward = torch.compile(self.model)
+        self._optimizer = torch.optim.Adam(
+            self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay
+        )
+
+    @property
+    def epoch(self) -> int:
+        """Epochs trained so far."""
+        return len(self.history)
+
+    @property
+    def finished(self) -> bool:
+        """Whether all epochs are done, or validation has not improved for ``patience`` of them."""
+        patience = self.config.patience
+        stalled = bool(patience and self.best and self.epoch - self.best.epoch >= patience)
+        return stalled or self.epoch >= self.config.epochs
+
+    def fit(self, on_epoch: Callable[[Epoch], object] | None = None) -> dict[str, Any]:
+        """Trains until :attr:`finished` and returns :meth:`summary`.
+
+        Args:
+            on_epoch: Called after each epoch.
+
+        Raises:
+            TrainingError: the loss is no longer finite.
+        """
+        while not self.finished:
+            record = self.train_epoch()
+            if on_epoch is not None:
+                on_epoch(record)
+        return self.summary()
+
+    def train_epoch(self) -> Epoch:
+        """Makes one step on all training nodes, then scores every split.
+
+        Raises:
+            TrainingError: the loss, or a prediction after the step, is no longer finite.
+        """
+        with self._own_random(), numerics(self.config):
+            start = self._clock()
+            with self._recorder() as record:
+                loss = self._step()
+            seconds = self._clock() - start
+            if not math.isfinite(loss):
+                raise TrainingError(self._diverged("loss", loss))
+            start = self._clock()
+            logits = self._predict()
+            scores = self._scores(logits)
+            seconds_evaluate = self._clock() - start
+        select, aggregate = _shares(record)
+        result = Epoch(
+            epoch=self.epoch + 1,
+            loss=loss,
+            **scores,
+            seconds=seconds,
+            seconds_evaluate=seconds_evaluate,
+            seconds_select=select,
+            seconds_aggregate=aggregate,
+        )
+        if self.best is None or result.val > self.best.val:
+            self.best = Best(result.epoch, result.val, result.test, _on_cpu(self.model))
+        self.history.append(result)
+        self._peak = max(self._peak, peak_memory(self.device))
+        return result
+
+    def predict(self) -> Tensor:
+        """Returns the logits ``[N, C]`` of every node under the model's present weights."""
+        with self._own_random(), numerics(self.config):
+            return self._predict()
+
+    def evaluate(self) -> dict[str, float]:
+        """Returns the train, val and test scores under the model's present weights."""
+        with self._own_random(), numerics(self.config):
+            return self._scores(self._predict())
+
+    def summary(self) -> dict[str, Any]:
+        """Returns the result of the epochs trained so far.
+
+        ``val`` and ``test`` are those of the best validation epoch, ``test_last`` that of the last
+        epoch. Seconds are medians over the epochs; memory is in bytes.
+
+        Raises:
+            TrainingError: no epoch was trained yet.
+        """
+        if self.best is None:
+            raise TrainingError("there is no result yet: no epoch was trained")
+        config = self.config
+        seconds = _median([e.seconds for e in self.history])
+        select = _median([e.seconds_select for e in self.history])
+        aggregate = _median([e.seconds_aggregate for e in self.history])
+        rest = None
+        if seconds is not None and select is not None and aggregate is not None:
+            rest = max(seconds - select - aggregate, 0.0)
+        return {
+            "dataset": self.dataset.name,
+            "model": config.model,
+            "nonlinearity": config.nonlinearity,
+            "k": config.k if config.nonlinearity == "maxk" else None,
+            "hidden": config.hidden,
+            "layers": config.layers,
+            "metric": self.dataset.metric,
+            "epochs": self.epoch,
+            "best_epoch": self.best.epoch,
+            "val": self.best.val,
+            "test": self.best.test,
+            "test_last": self.history[-1].test,
+            "seconds_per_epoch": seconds,
+            "seconds_select": select,
+            "seconds_aggregate": aggregate,
+            "seconds_rest": rest,
+            "seconds_evaluate": _median([e.seconds_evaluate for e in self.history]),
+            "peak_memory": self._peak,
+            "device": str(self.device),
+            "seed": config.seed,
+        }
+
+    def state(self) -> dict[str, Any]:
+        """Returns all that :meth:`load_state` needs to continue bit for bit, on the CPU."""
+        best = self.best
+        return {
+            "epoch": self.epoch,
+            "shape": self._shape(),
+            "model": _on_cpu(self.model),
+            "optimizer": self._optimizer.state_dict(),
+            "random": dict(self._random),
+            "best": None
+            if best is None
+            else {
+                "epoch": best.epoch,
+                "val": best.val,
+                "test": best.test,
+                "weights": best.weights,
+            },
+            "history": [asdict(e) for e in self.history],
+            "peak_memory": self._peak,
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Continues from what :meth:`state` returned, in this process or another.
+
+        Raises:
+            CheckpointError: the state belongs to another data set or model.
+        """
+        mine, other = self._shape(), state["shape"]
+        for name, value in mine.items():
+            if other.get(name) != value:
+                raise CheckpointError(
+                    f"the checkpoint was made with {name} {other.get(name)}, this run has {value}; "
+                    "resume with the data and settings of the run"
+                )
+        try:
+            self.model.load_state_dict(state["model"])
+            self._optimizer.load_state_dict(state["optimizer"])
+        except (RuntimeError, ValueError) as error:
+            raise CheckpointError("the checkpoint holds the weights of another model") from error
+        for name in self._random:
+            if name in state["random"]:
+                self._random[name] = state["random"][name]
+            else:
+                log.warning(
+                    "the checkpoint was made on another kind of device, so dropout on %s starts "
+                    "from the seed and the run does not continue bit for bit",
+                    name,
+                )
+        self.history = [Epoch(**e) for e in state["history"]]
+        self.best = None if state["best"] is None else Best(**state["best"])
+        self._peak = state["peak_memory"]
+
+    def load_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Gives the model other weights, for :meth:`evaluate` and :meth:`predict`.
+
+        Raises:
+            CheckpointError: they belong to another model or data set.
+        """
+        try:
+            self.model.load_state_dict(weights)
+        except RuntimeError as error:
+            raise CheckpointError(
+                "the weights do not fit the model: they were made with other settings or on a data "
+                "set with other features or classes"
+            ) from error
+
+    def _step(self) -> float:
+        self.model.train()
+        self._optimizer.zero_grad(set_to_none=True)
+        logits = self._forward(self.dataset.x, self.dataset.graph)
+        loss = metrics.loss(logits[self._nodes["train"]], self._labels["train"])
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._optimizer.step()
+        return float(loss.detach())
+
+    def _predict(self) -> Tensor:
+        self.model.eval()
+        with torch.no_grad():
+            return self._forward(self.dataset.x, self.dataset.graph)
+
+    def _scores(self, logits: Tensor) -> dict[str, float]:
+        if not bool(logits.isfinite().all()):
+            raise TrainingError(self._diverged("output of the model", math.nan))
+        return {
+            name: metrics.score(self.dataset.metric, logits[nodes], self._labels[name])
+            for name, nodes in self._nodes.items()
+        }
+
+    def _diverged(self, what: str, value: float) -> str:
+        return (
+            f"the {what} is {value} in epoch {self.epoch + 1}, so training stopped; "
+            f"try a smaller --lr (it is {self.config.lr:g}), --norm layer or --features standard"
+        )
+
+    def _shape(self) -> dict[str, int]:
+        graph, x = self.dataset.graph, self.dataset.x
+        return {
+            "nodes": graph.num_dst,
+            "edges": graph.num_edges,
+            "features": x.shape[1],
+            "classes": self.dataset.num_classes,
+        }
+
+    @contextlib.contextmanager
+    def _own_random(self, seed: int | None = None) -> Iterator[None]:
+        outside = _random_state(self.device)
+        try:
+            if seed is None:
+                _set_random_state(self._random, self.device)
+            else:
+                torch.manual_seed(seed)
+            yield
+            self._random = _random_state(self.device)
+        finally:
+            _set_random_state(outside, self.device)
+
+    def _clock(self) -> float:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return time.perf_counter()
+
+    def _recorder(self) -> contextlib.AbstractContextManager[Any]:
+        # A compiled model calls no operation by name, so there is nothing to record. On a GPU each
+        # record waits for the device, so a few epochs behind the warm-up stand for all.
+        if self.config.compile or (self.device.type == "cuda" and not 3 <= self.epoch < 8):
+            return contextlib.nullcontext()
+        return dispatch.record()
+
+
+def load_dataset(config: TrainConfig) -> Dataset:
+    """Loads the data set that the settings name.
+
+    Raises:
+        DataError: it is unknown, missing or broken.
+    """
+    return load(
+        config.dataset,
+        undirected=config.undirected,
+        self_loops=config.self_loops,
+        split=config.seed if config.split == "seed" else config.split,
+        seed=config.seed,
+    )
+
+
+def build_model(config: TrainConfig, dataset: Dataset) -> nn.Module:
+    """Returns the untrained model for a data set, with weights from torch's present seed."""
+    return _MODELS[config.model](
+        dataset.x.shape[1],
+        config.hidden,
+        config.layers,
+        dataset.num_classes,
+        k=config.k,
+        nonlinearity=config.nonlinearity,
+        dropout=config.dropout,
+        norm=None if config.norm == "none" else config.norm,
+    )
+
+
+def resolve_device(name: str) -> torch.device:
+    """Returns the device for ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+
+    Raises:
+        DeviceError: a GPU was asked for that this machine or this torch does not have.
+    """
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if name == "cpu" or (name == "auto" and not count):
+        return torch.device("cpu")
+    if not count:
+        raise DeviceError(
+            f"--device {name} asks for a GPU, but torch {torch.__version__} finds none here; "
+            "use --device cpu"
+        )
+    index = int(name.partition(":")[2] or torch.cuda.current_device())
+    if index >= count:
+        raise DeviceError(f"--device {name} must be in cuda:0 .. cuda:{count - 1}, got {name}")
+    return torch.device("cuda", index)
+
+
+@contextlib.contextmanager
+def numerics(config: TrainConfig) -> Iterator[None]:
+    """Applies ``precision`` and ``deterministic`` while inside, and puts torch's settings back."""
+    precision = torch.get_float32_matmul_precision()
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    try:
+        torch.set_float32_matmul_precision(config.precision)
+        if config.deterministic:
+            torch.use_deterministic_algorithms(True)
+        yield
+    finally:
+        torch.set_float32_matmul_precision(precision)
+        torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
+
+
+def _split_nodes(dataset: Dataset) -> dict[str, Tensor]:
+    masks = {"train": dataset.train_mask, "val": dataset.val_mask, "test": dataset.test_mask}
+    nodes = {name: mask.nonzero()[:, 0] for name, mask in masks.items()}
+    for name, indices in nodes.items():
+        if indices.numel() == 0:
+            raise DataError(f"{dataset.name}: the {name} split holds no nodes, so it has no score")
+    return nodes
+
+
+def _on_cpu(model: nn.Module) -> dict[str, Tensor]:
+    """Copies the weights, since the model's own change with the next step."""
+    return {n: t.detach().to("cpu", copy=True) for n, t in model.state_dict().items()}
+
+
+def _random_state(device: torch.device) -> dict[str, Tensor]:
+    state = {"cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        state["cuda"] = torch.cuda.get_rng_state(device)
+    return state
+
+
+def _set_random_state(state: Mapping[str, Tensor], device: torch.device) -> None:
+    torch.set_rng_state(state["cpu"])
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(state["cuda"], device)
+
+
+def _shares(record: Any) -> tuple[float | None, float | None]:
+    """Splits the recorded seconds by operation into select and aggregate."""
+    if record is None:
+        return None, None
+    seconds: dict[str, float] = dict(record.seconds)
+    select = seconds.pop("maxk", 0.0)
+    return select, sum(seconds.values())
+
+
+def _median(values: list[Any]) -> float | None:
+    known = [v for v in values if v is not None]
+    return statistics.median(known) if known else None
