@@ -1,0 +1,1 @@
+"""From a name or path to graph, features, labels and split."""

@@ -1,0 +1,347 @@
+"""What a data set looks like and what training on it would need."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from maxk.core.checks import check_k
+from maxk.data.dataset import Dataset
+from maxk.data.load import build_graph, check_counts, load, open_source
+
+if TYPE_CHECKING:
+    from maxk.graph.graph import Graph
+
+DEFAULT_HIDDEN, DEFAULT_LAYERS, DEFAULT_K = 256, 3, 32
+
+
+@dataclass(frozen=True)
+class Description:
+    """Facts about a data set or a bare graph.
+
+    Attributes:
+        name: its name.
+        nodes: N.
+        edges: E, directed, as loaded.
+        features: F, or None for a bare graph.
+        feature_density: share of features that are not 0.
+        classes: C, or None.
+        multi_label: whether a node may carry several labels, or None.
+        metric: the metric, or None.
+        train: nodes in the training mask, or None; ``val`` and ``test`` likewise.
+        val: nodes in the validation mask.
+        test: nodes in the test mask.
+        unlabelled: nodes without a label, or None.
+        weighted: whether edges have weights.
+        degree_mean: mean in-degree, E / N.
+        degree_median: median in-degree.
+        degree_p99: in-degree that 99 % of the nodes do not pass.
+        degree_max: largest in-degree.
+        out_degree_max: largest out-degree.
+        self_loops: edges from a node to itself.
+        duplicates: edges beyond the first between the same source and target.
+        isolated: nodes without an edge to or from another node.
+        reciprocity: share of distinct edges between different nodes whose opposite is there too;
+            1 for a symmetric graph, None without edges.
+        homophily: share of edges between different labelled nodes that join equal labels; None for
+            multi-label or bare graphs.
+        hidden: width D of the memory estimate.
+        layers: layers L of the memory estimate.
+        k: kept entries of the memory estimate.
+        memory_relu: bytes that training the ReLU model would need, see :func:`estimate_memory`.
+        memory_maxk: the same with MaxK.
+        notes: the loader's notes.
+    """
+
+    name: str
+    nodes: int
+    edges: int
+    features: int | None
+    feature_density: float | None
+    classes: int | None
+    multi_label: bool | None
+    metric: str | None
+    train: int | None
+    val: int | None
+    test: int | None
+    unlabelled: int | None
+    weighted: bool
+    degree_mean: float
+    degree_median: int
+    degree_p99: int
+    degree_max: int
+    out_degree_max: int
+    self_loops: int
+    duplicates: int
+    isolated: int
+    reciprocity: float | None
+    homophily: float | None
+    hidden: int
+    layers: int
+    k: int
+    memory_relu: int
+    memory_maxk: int
+    notes: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields, ready for JSON."""
+        return {**asdict(self), "notes": list(self.notes)}
+
+    def to_text(self) -> str:
+        """Plain lines for a terminal."""
+        rows = [("data set", self.name), ("nodes", f"{self.nodes:,}")]
+        rows.append(("edges", f"{self.edges:,} directed{', weighted' if self.weighted else ''}"))
+        rows.append(
+            (
+                "in-degree",
+                f"mean {self.degree_mean:.2f}, median {self.degree_median:,}, "
+                f"p99 {self.degree_p99:,}, max {self.degree_max:,}",
+            )
+        )
+        rows.append(("out-degree", f"max {self.out_degree_max:,}"))
+        rows.append(("self-loops", f"{self.self_loops:,}"))
+        rows.append(("duplicates", f"{self.duplicates:,}"))
+        rows.append(("isolated", f"{self.isolated:,}"))
+        if self.reciprocity is not None:
+            kind = "symmetric" if self.reciprocity == 1 else "directed"
+            rows.append(("reciprocity", f"{self.reciprocity:.3f} ({kind})"))
+        if self.features is not None:
+            rows.append(("features", f"{self.features:,} ({self.feature_density:.1%} not 0)"))
+        if self.classes is not None:
+            kind = "multi-label" if self.multi_label else "single-label"
+            rows.append(("classes", f"{self.classes} ({kind}), scored by {self.metric}"))
+            rows.append(
+                (
+                    "split",
+                    f"{self.train:,} train, {self.val:,} val, {self.test:,} test, "
+                    f"{self.unlabelled:,} unlabelled",
+                )
+            )
+        if self.homophily is not None:
+            rows.append(("homophily", f"{self.homophily:.3f} of the edges join equal labels"))
+        rows.append(
+            (
+                "memory",
+                f"about {_size(self.memory_relu)} with ReLU, {_size(self.memory_maxk)} with MaxK "
+                f"(hidden {self.hidden}, layers {self.layers}, k {self.k}, float32)",
+            )
+        )
+        rows += [("note", note) for note in self.notes]
+        width = max(len(name) for name, _ in rows)
+        return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+
+
+def describe(
+    source: Dataset | Graph | str | Path,
+    *,
+    hidden: int = DEFAULT_HIDDEN,
+    layers: int = DEFAULT_LAYERS,
+    k: int = DEFAULT_K,
+    **options: Any,
+) -> Description:
+    """Describes a data set, a graph, or what a name or path means.
+
+    Args:
+        source: a loaded data set, a graph, or what :func:`maxk.data.load.load` takes. A file
+            without labels is described as a bare graph; of several splits the first is counted.
+        hidden: D of the memory estimate.
+        layers: L of the memory estimate.
+        k: kept entries of the memory estimate.
+        **options: for :func:`maxk.data.load.load`, where ``source`` is a name or path.
+
+    Raises:
+        DataError: as in :func:`maxk.data.load.load`.
+        ValueError: ``hidden``, ``layers`` or ``k`` is out of range.
+
+    Example:
+        >>> from maxk.data.describe import describe
+        >>> facts = describe("digits")
+        >>> facts.nodes, facts.self_loops, facts.reciprocity
+        (1797, 0, 1.0)
+    """
+    if hidden < 1 or layers < 1:
+        raise ValueError(f"hidden and layers must be >= 1, got {hidden} and {layers}")
+    check_k(k, hidden)
+    name = "graph"
+    data = source
+    if isinstance(data, (str, Path)):
+        name, data = _load(data, options)
+    graph = data.graph if isinstance(data, Dataset) else data
+    dataset = data if isinstance(data, Dataset) else None
+    structure = _structure(graph, dataset)
+    memory = {
+        nonlinearity: estimate_memory(
+            data, hidden=hidden, layers=layers, k=k, nonlinearity=nonlinearity
+        )
+        for nonlinearity in ("relu", "maxk")
+    }
+    task: dict[str, Any] = dict.fromkeys(
+        (
+            "features",
+            "feature_density",
+            "classes",
+            "multi_label",
+            "metric",
+            "train",
+            "val",
+            "test",
+            "unlabelled",
+        )
+    )
+    if dataset is not None:
+        name = dataset.name
+        x = dataset.x
+        stored = x.values() if x.layout == torch.sparse_csr else x
+        task = {
+            "features": dataset.num_features,
+            "feature_density": int(stored.count_nonzero()) / max(x.shape[0] * x.shape[1], 1),
+            "classes": dataset.num_classes,
+            "multi_label": dataset.multi_label,
+            "metric": dataset.metric,
+            "train": int(dataset.train_mask.sum()),
+            "val": int(dataset.val_mask.sum()),
+            "test": int(dataset.test_mask.sum()),
+            "unlabelled": int((~dataset.labelled).sum()),
+        }
+    return Description(
+        name=name,
+        nodes=graph.num_dst,
+        edges=graph.num_edges,
+        weighted=graph.weight is not None,
+        **task,
+        **structure,
+        hidden=hidden,
+        layers=layers,
+        k=k,
+        memory_relu=memory["relu"],
+        memory_maxk=memory["maxk"],
+        notes=() if dataset is None else dataset.notes,
+    )
+
+
+def estimate_memory(
+    data: Dataset | Graph,
+    *,
+    hidden: int = DEFAULT_HIDDEN,
+    layers: int = DEFAULT_LAYERS,
+    k: int = DEFAULT_K,
+    nonlinearity: str = "maxk",
+) -> int:
+    r"""Bytes that full-batch float32 training of GraphSAGE with Adam would hold at its peak.
+
+    .. math:: G + X + 16 P + L\,S + 3 \cdot 4 N D + 8 N C
+
+    - :math:`G = 2 (8 (N + 1) + 4 E) + 8 E` the graph, its transpose and the way between them, and
+      4 E for weights;
+    - :math:`X` the features as they are stored;
+    - :math:`P = F D + L (2 D^2 + 4 D) + D C` parameters: each with gradient and two moments;
+    - :math:`S` what a layer keeps for its backward pass. ReLU: activation, aggregate, sum and norm
+      are dense, and dropout keeps a byte an entry: :math:`4 \cdot 4 N D + N D`. MaxK: the self
+      term's input, aggregate and sum are dense, the rest has k entries:
+      :math:`3 \cdot 4 N D + N k (4 + c + 1)` with c the bytes of a column number;
+    - three dense matrices that a backward step works on, logits and their gradient.
+
+    The framework itself, and libraries' workspaces, come on top.
+
+    Args:
+        data: a data set, or a bare graph (then F = D and C = 1).
+        hidden: D.
+        layers: L.
+        k: kept entries a row; only for ``"maxk"``.
+        nonlinearity: ``"relu"`` or ``"maxk"``.
+    """
+    graph = data.graph if isinstance(data, Dataset) else data
+    nodes, edges = graph.num_dst, graph.num_edges
+    total = 16 * (nodes + 1) + 16 * edges + (0 if graph.weight is None else 4 * edges)
+    features, classes = hidden, 1
+    if isinstance(data, Dataset):
+        features, classes = data.num_features, data.num_classes
+        total += _bytes(data.x)
+    else:
+        total += 4 * nodes * features
+    parameters = features * hidden + layers * (2 * hidden**2 + 4 * hidden) + hidden * classes
+    dense = 4 * nodes * hidden
+    if nonlinearity == "relu":
+        kept = 4 * dense + nodes * hidden
+    else:
+        column = 1 if hidden <= 256 else 2 if hidden <= 32768 else 4
+        kept = 3 * dense + nodes * k * (4 + column + 1)
+    return total + 16 * parameters + layers * kept + 3 * dense + 8 * nodes * classes
+
+
+def _load(source: str | Path, options: dict[str, Any]) -> tuple[str, Dataset | Graph]:
+    found = open_source(source, options.get("features"), options.get("labels"))
+    if found.y is None:
+        nodes = check_counts(found)
+        wanted = {name: bool(options.get(name)) for name in ("undirected", "self_loops")}
+        return found.name, build_graph(found, nodes, **wanted)
+    several = any(mask.ndim == 2 and mask.shape[1] > 1 for mask in found.masks.values())
+    if several and options.get("split") is None:
+        options = {**options, "split": 0}
+    return found.name, load(source, **options)
+
+
+def _structure(graph: Graph, dataset: Dataset | None) -> dict[str, Any]:
+    source, target = graph.edge_index()
+    nodes = graph.num_dst
+    degrees = graph.in_degrees()
+    ordered = degrees.sort()[0]
+    loop = source == target
+    others, sinks = source[~loop], target[~loop]
+    touched = torch.zeros(max(nodes, graph.num_src), dtype=torch.bool, device=graph.device)
+    touched[others] = True
+    touched[sinks] = True
+    keys = _distinct(sinks * graph.num_src + others)
+    distinct_loops = int(source[loop].unique().numel())
+    reciprocity = homophily = None
+    if keys.numel() and graph.num_src == nodes:
+        opposite = keys % nodes * nodes + torch.div(keys, nodes, rounding_mode="floor")
+        place = torch.searchsorted(keys, opposite).clamp_(max=keys.numel() - 1)
+        reciprocity = int((keys[place] == opposite).sum()) / keys.numel()
+    if dataset is not None and not dataset.multi_label:
+        ends = dataset.y[torch.stack([others, sinks])]
+        both = (ends >= 0).all(dim=0)
+        if bool(both.any()):
+            homophily = int((ends[0] == ends[1])[both].sum()) / int(both.sum())
+    return {
+        "degree_mean": graph.num_edges / max(nodes, 1),
+        "degree_median": _quantile(ordered, 0.5),
+        "degree_p99": _quantile(ordered, 0.99),
+        "degree_max": _quantile(ordered, 1.0),
+        "out_degree_max": int(graph.out_degrees().max()) if graph.num_src else 0,
+        "self_loops": int(loop.sum()),
+        "duplicates": graph.num_edges - keys.numel() - distinct_loops,
+        "isolated": int((~touched).sum()),
+        "reciprocity": reciprocity,
+        "homophily": homophily,
+    }
+
+
+def _distinct(keys: Tensor) -> Tensor:
+    distinct: Tensor = torch.unique_consecutive(keys.sort()[0])
+    return distinct
+
+
+def _quantile(ordered: Tensor, share: float) -> int:
+    """The smallest value that at least ``share`` of the sorted values do not pass; 0 for none."""
+    if not ordered.numel():
+        return 0
+    return int(ordered[max(0, -int(-share * ordered.numel() // 1) - 1)])
+
+
+def _bytes(x: Tensor) -> int:
+    if x.layout == torch.sparse_csr:
+        return sum(_bytes(part) for part in (x.crow_indices(), x.col_indices(), x.values()))
+    return x.numel() * x.element_size()
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}"
+        count /= 1024
+    return f"{count:.1f} GiB"

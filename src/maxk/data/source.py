@@ -1,0 +1,231 @@
+"""What a name or path gives before anything is checked: edges and named arrays."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from maxk.core.errors import DataError
+from maxk.data.features import sparse_tensor
+from maxk.graph.files import (
+    TEXT_SUFFIXES,
+    Edges,
+    check_indptr,
+    graph_kind,
+    npz_edges,
+    read_edges,
+    read_npy,
+    read_npz,
+    read_table,
+    scalar,
+    text_kind,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+MASKS = ("train_mask", "val_mask", "test_mask")
+SIDE_FILES = {"x": "features", "y": "labels", **{mask: mask for mask in MASKS}}
+SIDE_SUFFIXES = (".npy", *TEXT_SUFFIXES, *(f"{suffix}.gz" for suffix in TEXT_SUFFIXES))
+
+
+@dataclass
+class Source:
+    """Raw material of a data set.
+
+    Attributes:
+        name: the data set's name.
+        origin: what an error message names: a path, or the name.
+        edges: edges as stored.
+        x: features, a dense array or a torch.sparse_csr tensor, or None.
+        y: labels, or None.
+        masks: ``train_mask``, ``val_mask``, ``test_mask`` as far as given.
+        num_classes: the class count where the source says it.
+        metric: the metric where the source names one.
+        where: how messages call ``x``, ``y`` and the masks, where not by these names.
+        text: the edge list whose lines an error may name, or None.
+        stored_once: whether the source says that it holds one direction of undirected edges.
+        notes: remarks for the user.
+    """
+
+    name: str
+    origin: str
+    edges: Edges
+    x: NDArray[Any] | Tensor | None = None
+    y: NDArray[Any] | None = None
+    masks: dict[str, NDArray[Any]] = field(default_factory=dict)
+    num_classes: int | None = None
+    metric: str | None = None
+    where: dict[str, str] = field(default_factory=dict)
+    text: Path | None = None
+    stored_once: bool = False
+    notes: list[str] = field(default_factory=list)
+
+    def called(self, part: str) -> str:
+        """How a message calls ``x``, ``y`` or a mask."""
+        return self.where.get(part, part)
+
+
+def read_source(
+    path: Path, features: str | Path | None = None, labels: str | Path | None = None
+) -> Source:
+    """Reads a data set from a file and the files beside it.
+
+    A ``.npz`` holds everything. Beside an edge list or MatrixMarket file ``NAME.txt`` lie
+    ``NAME.features.npy``, ``NAME.labels.npy`` and, if there is a split, ``NAME.train_mask.npy``,
+    ``NAME.val_mask.npy``, ``NAME.test_mask.npy``; ``.csv``, ``.tsv`` and ``.txt`` (also gzipped)
+    do as well, one row a node in the order of the ids, without an id column.
+
+    Args:
+        path: the graph or data set file.
+        features: file to read features from, in place of what is found.
+        labels: file to read labels from, in place of what is found.
+
+    Raises:
+        DataError: a file is missing, broken or ambiguous.
+    """
+    if graph_kind(path) == ".npz":
+        source = _from_npz(path)
+    else:
+        source = Source(_stem(path), str(path), read_edges(path))
+        source.text = path if graph_kind(path) in TEXT_SUFFIXES else None
+        for part, word in SIDE_FILES.items():
+            found = _beside(path, word)
+            if found is not None:
+                _take(source, part, found)
+    for part, given in (("x", features), ("y", labels)):
+        if given is not None:
+            _take(source, part, Path(given))
+    return source
+
+
+def _from_npz(path: Path) -> Source:
+    arrays = read_npz(path)
+    source = Source(path.stem, str(path), npz_edges(arrays, path))
+    source.x = arrays.get("x")
+    if source.x is None:
+        source.x = _sparse_features(arrays, path)
+    source.y = arrays.get("y")
+    source.masks = {mask: arrays[mask] for mask in MASKS if mask in arrays}
+    source.num_classes = scalar(arrays, "num_classes", path)
+    meta = _meta(arrays, path)
+    if isinstance(meta.get("name"), str):
+        source.name = meta["name"]
+    metric = meta.get("metric")
+    source.metric = metric if isinstance(metric, str) else None
+    source.stored_once = (
+        meta.get("directed") is False and meta.get("both_directions_stored") is False
+    )
+    return source
+
+
+def _meta(arrays: dict[str, NDArray[Any]], path: Path) -> dict[str, Any]:
+    if "meta" not in arrays:
+        return {}
+    text = arrays["meta"]
+    try:
+        if text.size != 1 or text.dtype.kind not in "US":
+            raise TypeError(f"{text.dtype} {list(text.shape)}")
+        value = text.reshape(()).item()
+        meta = json.loads(value)
+        if not isinstance(meta, dict):
+            raise TypeError(type(meta).__name__)
+    except (ValueError, TypeError) as error:
+        raise DataError(f"{path}: meta must be one JSON object as text ({error})") from error
+    return meta
+
+
+def _sparse_features(arrays: dict[str, NDArray[Any]], path: Path) -> Tensor | None:
+    """Features from ``x_data``, ``x_indices``, ``x_indptr``, ``x_shape``; None where absent."""
+    parts = ("x_data", "x_indices", "x_indptr", "x_shape")
+    missing = [part for part in parts if part not in arrays]
+    if len(missing) == len(parts):
+        return None
+    if missing:
+        raise DataError(f"{path}: sparse features lack {', '.join(missing)}")
+    data, indices, indptr, shape = (arrays[part] for part in parts)
+    for part in parts[1:]:
+        if arrays[part].dtype.kind not in "iu" or arrays[part].ndim != 1:
+            raise DataError(
+                f"{path}: {part} must be a vector of integers, "
+                f"got {arrays[part].dtype} {list(arrays[part].shape)}"
+            )
+    if shape.size != 2 or int(shape.min()) < 0:
+        raise DataError(f"{path}: x_shape must be [rows, columns], got {shape.tolist()}")
+    rows, columns = int(shape[0]), int(shape[1])
+    if indptr.size != rows + 1:
+        raise DataError(
+            f"{path}: x_indptr must have {rows + 1} entries for the {rows} rows of x_shape, "
+            f"got {indptr.size}"
+        )
+    if data.shape != indices.shape:
+        raise DataError(
+            f"{path}: x_data and x_indices must be equally long, got {data.size} and {indices.size}"
+        )
+    check_indptr(indptr, indices.size, f"{path}: x_indptr")
+    if indices.size and not 0 <= int(indices.min()) <= int(indices.max()) < columns:
+        position = int(((indices < 0) | (indices >= columns)).argmax())
+        raise DataError(
+            f"{path}: x_indices holds the column {int(indices[position])} at position {position}, "
+            f"but x_shape allows 0..{columns - 1}"
+        )
+    if data.dtype.kind not in "fiub":
+        raise DataError(f"{path}: x_data must hold numbers, got {data.dtype}")
+    return sparse_csr(indptr, indices, data, (rows, columns))
+
+
+def sparse_csr(
+    indptr: NDArray[Any], indices: NDArray[Any], data: NDArray[Any], shape: tuple[int, int]
+) -> Tensor:
+    """A float32 torch.sparse_csr matrix from checked arrays; columns sorted, repeats added up."""
+    from scipy.sparse import csr_array
+
+    matrix = csr_array((data.astype(np.float32), indices, indptr), shape=shape)
+    matrix.sum_duplicates()
+    crow = torch.from_numpy(matrix.indptr.astype(np.int64))
+    column = torch.from_numpy(matrix.indices.astype(np.int64))
+    return sparse_tensor(crow, column, torch.from_numpy(matrix.data), shape)
+
+
+def _stem(path: Path) -> str:
+    """File name without its suffix, ``.gz`` included."""
+    name = path.name[: -len(".gz")] if path.suffix.lower() == ".gz" else path.name
+    return Path(name).stem
+
+
+def _beside(path: Path, word: str) -> Path | None:
+    """The one file that carries a part of the data set, or None."""
+    names = [path.with_name(f"{_stem(path)}.{word}{suffix}") for suffix in SIDE_SUFFIXES]
+    found = [name for name in names if name.is_file() and name != path]
+    if len(found) > 1:
+        raise DataError(
+            f"{path}: {' and '.join(name.name for name in found)} both lie beside it; "
+            "keep one, or name the one to read"
+        )
+    return found[0] if found else None
+
+
+def _take(source: Source, part: str, path: Path) -> None:
+    """Reads one part of a data set from its own file."""
+    if path.suffix == ".npy":
+        array = read_npy(path)
+    elif text_kind(path) in TEXT_SUFFIXES:
+        array = read_table(path, np.float32 if part == "x" else np.float64)
+        # One number a line is a vector; features stay a matrix.
+        if part != "x" and array.shape[1] == 1:
+            array = array[:, 0]
+    else:
+        raise DataError(f"{path}: expected one of {', '.join(SIDE_SUFFIXES)}, got {path.suffix!r}")
+    if part == "x":
+        source.x = array
+    elif part == "y":
+        source.y = array
+    else:
+        source.masks[part] = array
+    source.where[part] = str(path)
