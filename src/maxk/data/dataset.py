@@ -41,7 +41,7 @@ class Dataset:
     Example:
         >>> from maxk.data.load import load
         >>> load("digits")
-        Dataset(digits: 1797 nodes, 23418 edges, 64 features, 10 classes, accuracy)
+        Dataset(digits: 1797 nodes, 24680 edges, 64 features, 10 classes, accuracy)
     """
 
     name: str
@@ -109,7 +109,7 @@ class Dataset:
 
     @property
     def labelled(self) -> Tensor:
-        """bool [N], the nodes that have a label."""
+        """Which nodes have a label, bool [N]."""
         return ~self.y.isnan().any(dim=1) if self.multi_label else self.y >= 0
 
     def to(self, device: torch.device | str) -> Dataset:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from maxk.core.checks import check_k
 from maxk.data.dataset import Dataset
-from maxk.data.load import build_graph, check_counts, load, open_source
+from maxk.data.load import assemble, build_graph, check_counts, open_source
 
 if TYPE_CHECKING:
     from maxk.graph.graph import Graph
@@ -169,7 +169,7 @@ def describe(
     name = "graph"
     data = source
     if isinstance(data, (str, Path)):
-        name, data = _load(data, options)
+        name, data = _load(data, **options)
     graph = data.graph if isinstance(data, Dataset) else data
     dataset = data if isinstance(data, Dataset) else None
     structure = _structure(graph, dataset)
@@ -273,16 +273,21 @@ def estimate_memory(
     return total + 16 * parameters + layers * kept + 3 * dense + 8 * nodes * classes
 
 
-def _load(source: str | Path, options: dict[str, Any]) -> tuple[str, Dataset | Graph]:
-    found = open_source(source, options.get("features"), options.get("labels"))
-    if found.y is None:
-        nodes = check_counts(found)
+def _load(
+    name_or_path: str | Path,
+    *,
+    features: str | Path | None = None,
+    labels: str | Path | None = None,
+    **options: Any,
+) -> tuple[str, Dataset | Graph]:
+    source = open_source(name_or_path, features, labels)
+    if source.y is None:
         wanted = {name: bool(options.get(name)) for name in ("undirected", "self_loops")}
-        return found.name, build_graph(found, nodes, **wanted)
-    several = any(mask.ndim == 2 and mask.shape[1] > 1 for mask in found.masks.values())
+        return source.name, build_graph(source, check_counts(source), **wanted)
+    several = any(mask.ndim == 2 and mask.shape[1] > 1 for mask in source.masks.values())
     if several and options.get("split") is None:
-        options = {**options, "split": 0}
-    return found.name, load(source, **options)
+        options["split"] = 0
+    return source.name, assemble(source, **options)
 
 
 def _structure(graph: Graph, dataset: Dataset | None) -> dict[str, Any]:

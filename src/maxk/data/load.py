@@ -75,6 +75,26 @@ def load(
     """
     check_scaling(scaling)
     source = open_source(name_or_path, features, labels)
+    return assemble(
+        source,
+        undirected=undirected,
+        self_loops=self_loops,
+        split=split,
+        seed=seed,
+        scaling=scaling,
+    )
+
+
+def assemble(
+    source: Source,
+    *,
+    undirected: bool = False,
+    self_loops: bool = False,
+    split: int | None = None,
+    seed: int = 0,
+    scaling: Scaling = "none",
+) -> Dataset:
+    """Checks a source and makes the data set of it; arguments and errors as in :func:`load`."""
     nodes = check_counts(source)
     if source.y is None:
         raise DataError(
@@ -89,7 +109,6 @@ def load(
         notes.append("no features: each node gets a column of its own (one-hot)")
     else:
         x = check_features(source.x, _what(source, "x"))
-        source.x = None
     masks = _split(source, checked, split, seed)
     notes += masks.notes
     metric = _metric(source, checked, notes)
@@ -182,15 +201,13 @@ def build_graph(
     source: Source, nodes: int, *, undirected: bool = False, self_loops: bool = False
 ) -> Graph:
     """Makes the graph of a source whose ids are checked to lie in 0..nodes - 1."""
-    edges = source.edges
-    if undirected:
-        edges = symmetrise(edges, nodes)
     try:
+        edges = symmetrise(source.edges, nodes) if undirected else source.edges
         graph = Graph.from_edge_index(edges.edge_index, nodes, edges.weight)
     except (MemoryError, RuntimeError) as error:
         raise DataError(
-            f"{source.origin}: a graph of {nodes} nodes and {edges.edge_index.shape[1]} edges "
-            f"does not fit in memory ({error})"
+            f"{source.origin}: a graph of {nodes} nodes and {source.edges.edge_index.shape[1]} "
+            "edges does not fit in memory"
         ) from error
     return graph.with_self_loops() if self_loops else graph
 
@@ -200,7 +217,12 @@ def symmetrise(edges: Edges, nodes: int) -> Edges:
 
     Weights of edges that fall together are averaged, so that a graph stored both ways keeps its
     weights. Self-loops stay, once each.
+
+    Raises:
+        MemoryError: a pair of ids does not fit 64 bits.
     """
+    if nodes**2 >= 2**63:
+        raise MemoryError(f"{nodes} nodes")
     source, target = edges.edge_index.long()
     keys = torch.cat([target * nodes + source, source * nodes + target])
     weight = None
@@ -284,7 +306,9 @@ def _bad_id(source: Source, nodes: int, low: int, high: int) -> str:
     if source.text is not None:
         place = f"{source.text}:{line_of(source.text, edge)}: {end} id {ends[side]}"
     else:
-        place = f"{source.origin}: edge_index holds the {end} id {ends[side]} at position {edge},"
+        place = (
+            f"{source.origin}: edge_index holds the {end} id {ends[side]} at position {edge}, which"
+        )
     allowed = f"0..{nodes - 1}" if nodes else "none"
     message = f"{place} lies outside {allowed} (the data set has {nodes} nodes)"
     if low == 1 and high == nodes:

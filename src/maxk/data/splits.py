@@ -131,14 +131,15 @@ def make_split(
     )
     train_count = min(train_count, total - 2)
     val_count = min(val_count, total - train_count - 1)
+    state = seed % 2**32
     strata = None if labels.y.dim() == 2 else _strata(labels.y.numpy()[nodes])
     first, rest = train_test_split(
-        np.arange(total), train_size=train_count, random_state=seed, stratify=strata
+        np.arange(total), train_size=train_count, random_state=state, stratify=strata
     )
     second, third = train_test_split(
         rest,
         train_size=val_count,
-        random_state=seed,
+        random_state=state,
         stratify=None if strata is None else strata[rest],
     )
     masks = []

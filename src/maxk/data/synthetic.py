@@ -35,7 +35,7 @@ class SyntheticConfig:
             ``exponent``), or ``"regular"``, where all degrees agree but for a few edges.
         sigma: Standard deviation of ln(degree) for ``"lognormal"``; real graphs have 0.9 to 1.25.
         exponent: Exponent of the power law, above 2.
-        max_degree: Clip of the law; N - 1 at most and by default.
+        max_degree: Clip of the law, not below ``degree``; N - 1 at most and by default.
         communities: Number of equally large communities, which are also the classes.
         homophily: Share of edges that are drawn inside a community.
         order: ``"random"`` numbers nodes at random: no locality to lean on. ``"community"`` gives
@@ -69,7 +69,11 @@ class SyntheticConfig:
             ("law", f"one of {', '.join(LAWS)}", self.law in LAWS),
             ("sigma", ">= 0", 0 <= self.sigma < math.inf),
             ("exponent", "> 2", 2 < self.exponent < math.inf),
-            ("max_degree", ">= 1", self.max_degree is None or self.max_degree >= 1),
+            (
+                "max_degree",
+                f"at least the mean degree, {self.degree}",
+                self.max_degree is None or self.max_degree >= self.degree,
+            ),
             ("communities", f"in 1..{self.nodes}", 1 <= self.communities <= self.nodes),
             ("homophily", "in [0, 1]", 0 <= self.homophily <= 1),
             ("order", f"one of {', '.join(ORDERS)}", self.order in ORDERS),

@@ -94,8 +94,12 @@ def load_graph(path: str | Path) -> Graph:
     )
     try:
         return Graph.from_edge_index(edges.edge_index, counts, edges.weight)
-    except (ValueError, MemoryError, RuntimeError) as error:
+    except ValueError as error:
         raise DataError(f"{path}: {error}") from error
+    except (MemoryError, RuntimeError) as error:
+        raise DataError(
+            f"{path}: a graph of {counts[0]} x {counts[1]} nodes does not fit in memory"
+        ) from error
 
 
 def save_graph(graph: Graph, path: str | Path) -> None:
@@ -117,7 +121,7 @@ def save_graph(graph: Graph, path: str | Path) -> None:
             arrays = {"indptr": graph.indptr, "indices": graph.indices}
             if graph.weight is not None:
                 arrays["weight"] = graph.weight.detach()
-            parts = {name: value.cpu().numpy() for name, value in arrays.items()}
+            parts: dict[str, Any] = {name: value.cpu().numpy() for name, value in arrays.items()}
             np.savez_compressed(raw, num_src=np.int64(graph.num_src), **parts)
             return
         zipped = path.suffix == ".gz"
