@@ -49,8 +49,8 @@ def _print(facts: dict[str, Any]) -> None:
     for name, text in rows.items():
         table.add_row(name, text)
     console.print(table, markup=False, highlight=False)
-    operations = Table("operation", "implementation", "why", box=None)
+    operations = Table("operation", "device", "implementation", "why", box=None)
     for row in facts["operations"]:
-        operations.add_row(row["op"], row["implementation"], row["reason"])
+        operations.add_row(row["op"], row["device"], row["implementation"], row["reason"])
     console.print()
     console.print(operations, markup=False, highlight=False)

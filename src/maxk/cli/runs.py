@@ -23,16 +23,20 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
     """Score the best weights of a run on its training, validation and test nodes."""
-    trainer = _open(run, dataset, device)
-    scores = trainer.evaluate()
-    if as_json:
-        typer.echo(json.dumps({"metric": trainer.dataset.metric, **scores}))
-        return 0
     from maxk.cli.display import percent
     from maxk.train.metrics import METRIC_NAMES
+    from maxk.train.run import seed_folders
 
-    values = ", ".join(f"{name} {percent(value)} %" for name, value in scores.items())
-    typer.echo(f"{METRIC_NAMES[trainer.dataset.metric]} on {trainer.dataset.name}: {values}")
+    results = []
+    for folder in seed_folders(run):
+        trainer = _open(folder, dataset, device)
+        results.append({"run": str(folder), "metric": trainer.dataset.metric, **trainer.evaluate()})
+    if as_json:
+        typer.echo(json.dumps(results[0] if len(results) == 1 else results))
+        return 0
+    for result in results:
+        values = ", ".join(f"{name} {percent(result[name])} %" for name in ("train", "val", "test"))
+        typer.echo(f"{result['run']}: {METRIC_NAMES[result['metric']]} {values}")
     return 0
 
 

@@ -68,8 +68,12 @@ class TrainConfig:
     self_loops: bool = False
     """Add the self-loops that the graph lacks."""
     undirected: bool = False
-    """Add the reverse of every edge and drop self-loops and duplicates."""
-    features: Literal["raw", "row", "standard"] = "raw"
+    """Add the reverse of every edge that lacks it; each edge then counts once."""
+    features: str | None = None
+    """File of node features, for a data set whose own file holds none."""
+    labels: str | None = None
+    """File of node labels, for a data set whose own file holds none."""
+    scaling: Literal["none", "row", "standard"] = "none"
     """Features as stored, each row divided by its absolute sum, or each column standardised."""
     split: int | Literal["seed"] | None = None
     """Split to use where a file ships several: a number, or 'seed' for the run's own seed."""

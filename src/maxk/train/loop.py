@@ -8,7 +8,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -22,7 +22,6 @@ from maxk.nn import GCN, GIN, GraphSAGE
 from maxk.ops import dispatch
 from maxk.train import metrics
 from maxk.train.config import TrainConfig
-from maxk.train.features import prepare
 
 log = logging.getLogger(__name__)
 
@@ -103,9 +102,7 @@ class Trainer:
         self.device = resolve_device(config.device)
         if dataset is None:
             dataset = load_dataset(config)
-        # Rescaled where it was loaded, so that every device trains on the same numbers.
-        x = prepare(dataset.x, config.features, dataset.train_mask.nonzero()[:, 0])
-        self.dataset = replace(dataset, x=x).to(self.device)
+        self.dataset = dataset.to(self.device)
         self._nodes = _split_nodes(self.dataset)
         self._labels = {name: self.dataset.y[nodes] for name, nodes in self._nodes.items()}
         self.history: list[Epoch] = []
@@ -324,7 +321,7 @@ class Trainer:
     def _diverged(self, what: str, value: float) -> str:
         return (
             f"the {what} is {value} in epoch {self.epoch + 1}, so training stopped; "
-            f"try a smaller --lr (it is {self.config.lr:g}), --norm layer or --features standard"
+            f"try a smaller --lr (it is {self.config.lr:g}), --norm layer or --scaling standard"
         )
 
     def _shape(self) -> dict[str, int]:
@@ -374,6 +371,9 @@ def load_dataset(config: TrainConfig) -> Dataset:
         self_loops=config.self_loops,
         split=config.seed if config.split == "seed" else config.split,
         seed=config.seed,
+        scaling=config.scaling,
+        features=config.features,
+        labels=config.labels,
     )
 
 

@@ -30,7 +30,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from maxk.core.errors import CheckpointError, ConfigError
+from maxk.core.errors import CheckpointError, ConfigError, TrainingError
 from maxk.data.dataset import Dataset
 from maxk.measure.environment import environment
 from maxk.train import checkpoint
@@ -49,7 +49,7 @@ SUMMARY = "summary.json"
 SAVE_SECONDS = 10.0
 
 #: Settings that may differ when a run is continued.
-RESUMABLE = frozenset({"dataset", "device", "epochs", "patience", "resume", "quiet"})
+RESUMABLE = frozenset({"dataset", "features", "labels", "device", "epochs", "patience", "quiet"})
 
 _AVERAGED = ("val", "test", "test_last")
 _WORST = ("peak_memory",)
@@ -108,14 +108,19 @@ def run(config: TrainConfig, watcher: Watcher | None = None) -> tuple[Path, dict
     resolve_device(config.device)
     dataset = load_dataset(config)
     for note in dataset.notes:
-        log.info("%s: %s", dataset.name, note)
+        word, _, text = note.partition("warning: ")
+        level = logging.INFO if word else logging.WARNING
+        log.log(level, "%s: %s", dataset.name, text or note)
     first = Trainer(config, dataset)
     if config.resume is None:
         folder = _new_folder(config, dataset)
-        _write(folder / CONFIG, replace(config, dataset=_portable(config.dataset)).to_toml())
+        _write(folder / CONFIG, _portable(config).to_toml())
         _write_json(folder / ENVIRONMENT, environment(first.device))
     else:
         folder = Path(config.resume)
+        saved = saved_config(folder)
+        longer = replace(saved, epochs=config.epochs, patience=config.patience)
+        _write(folder / CONFIG, longer.to_toml())
         _compare_environment(folder, environment(first.device))
     with _signals() as caught:
         if config.seeds == 1:
@@ -163,6 +168,13 @@ def saved_config(folder: str | Path) -> TrainConfig:
         raise CheckpointError(f"{path} is not the settings of a run: {error}") from error
 
 
+def seed_folders(folder: str | Path) -> list[Path]:
+    """Returns the folders that hold weights: one for each seed, or the run folder itself."""
+    folder = Path(folder)
+    inner = [p for p in folder.glob("seed-*") if re.fullmatch(r"seed-\d+", p.name)]
+    return sorted(inner, key=lambda p: int(p.name[5:])) or [folder]
+
+
 def open_run(folder: str | Path, **overrides: object) -> Trainer:
     """Returns a trainer that holds the best weights of a saved run.
 
@@ -175,8 +187,8 @@ def open_run(folder: str | Path, **overrides: object) -> Trainer:
     """
     folder = Path(folder)
     weights = folder / checkpoint.BEST
-    seeds = sorted(folder.glob("seed-*"))
-    if not weights.exists() and seeds:
+    seeds = seed_folders(folder)
+    if seeds != [folder]:
         raise CheckpointError(
             f"{folder} holds {len(seeds)} seeds; name one of them, for example {seeds[0]}"
         )
@@ -210,6 +222,10 @@ def summarise(summaries: list[dict[str, Any]]) -> dict[str, Any]:
         result[name] = statistics.median(known) if known else None
     for name in ("epochs", "best_epoch"):
         result[name] = [s[name] for s in summaries]
+    if result["seconds_rest"] is not None:
+        # The parts of medians need not add up to the median of the whole.
+        parts = result["seconds_select"] + result["seconds_aggregate"]
+        result["seconds_rest"] = max(result["seconds_per_epoch"] - parts, 0.0)
     result["seeds"] = [s["seed"] for s in summaries]
     result["runs"] = summaries
     return result
@@ -249,10 +265,16 @@ def _run_seed(
     epochs = folder / EPOCHS
     # Lines behind the checkpoint belong to epochs that are trained again.
     _write(epochs, "".join(_line(e) for e in trainer.history))
-    watcher.on_start(trainer)
+    if not trainer.finished:
+        watcher.on_start(trainer)
     saved = time.monotonic()
     while not (trainer.finished or caught):
-        record = trainer.train_epoch()
+        try:
+            record = trainer.train_epoch()
+        except TrainingError:
+            # The last weights are spoilt; the best are not, and may be newer than those on disk.
+            _save_best(trainer, folder)
+            raise
         _append(epochs, _line(record))
         watcher.on_epoch(trainer, record)
         if not trainer.finished and time.monotonic() - saved >= SAVE_SECONDS:
@@ -270,12 +292,21 @@ def _run_seed(
 def _save(trainer: Trainer, folder: Path) -> None:
     state = trainer.state()
     checkpoint.save_state(folder, state)
-    about = {name: str(getattr(trainer.config, name)) for name in ("model", "nonlinearity", "k")}
-    last = {**about, "epoch": str(trainer.epoch)}
-    checkpoint.save_weights(folder / checkpoint.LAST, state["model"], last)
+    about = _about(trainer, trainer.epoch)
+    checkpoint.save_weights(folder / checkpoint.LAST, state["model"], about)
+    _save_best(trainer, folder)
+
+
+def _save_best(trainer: Trainer, folder: Path) -> None:
     if trainer.best is not None:
-        best = {**about, "epoch": str(trainer.best.epoch)}
-        checkpoint.save_weights(folder / checkpoint.BEST, trainer.best.weights, best)
+        about = _about(trainer, trainer.best.epoch)
+        checkpoint.save_weights(folder / checkpoint.BEST, trainer.best.weights, about)
+
+
+def _about(trainer: Trainer, epoch: int) -> dict[str, str]:
+    config = trainer.config
+    facts = {"model": config.model, "nonlinearity": config.nonlinearity, "k": config.k}
+    return {name: str(value) for name, value in {**facts, "epoch": epoch}.items()}
 
 
 def _seed_trainer(config: TrainConfig, dataset: Dataset, seed: int) -> Trainer:
@@ -312,10 +343,18 @@ def _new_folder(config: TrainConfig, dataset: Dataset) -> Path:
             return folder
 
 
-def _portable(dataset: str) -> str:
-    """A path is saved whole, so that the run opens from every working directory."""
-    path = Path(dataset)
-    return str(path.resolve()) if path.exists() else dataset
+def _portable(config: TrainConfig) -> TrainConfig:
+    """Makes paths whole, so that the run opens from every working directory."""
+
+    def whole(path: str) -> str:
+        return str(Path(path).resolve()) if Path(path).exists() else path
+
+    return replace(
+        config,
+        dataset=whole(config.dataset),
+        features=config.features and whole(config.features),
+        labels=config.labels and whole(config.labels),
+    )
 
 
 def _compare_environment(folder: Path, now: dict[str, Any]) -> None:
