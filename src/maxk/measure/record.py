@@ -7,6 +7,7 @@ contender, timed in the same rounds of the same process.
 
 from __future__ import annotations
 
+import datetime
 import json
 import math
 import re
@@ -16,7 +17,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+import torch
+
 from maxk.core.errors import DataError
+from maxk.measure.environment import environment
 
 #: The operations a row may measure.
 OPS = ("forward", "backward", "maxk", "spmm", "epoch")
@@ -45,18 +49,21 @@ class Row:
         ratio_low: 20th percentile of the ratios of single rounds.
         ratio_high: 80th percentile of the same.
         gbps: Bytes by :mod:`maxk.measure.traffic` over the median, in GB/s.
-        fraction: ``gbps`` over the measured ceiling.
-        ceiling: Which ceiling: ``copy``, ``gather`` or ``reduce``.
+        fraction: The time that the operation's memory accesses take alone, over the median.
+        ceiling: Which accesses: ``copy`` of its bytes, ``gather`` of one row an edge, or
+            ``reduce``, one row of sums an edge.
         rounds: Rounds that the median is taken over.
         model: For epochs: ``sage``, ``gcn`` or ``gin``.
         layers: For epochs: graph convolutions of the model.
         peak_memory: For epochs: bytes.
         split: For epochs: milliseconds of select, forward, backward, dense and optimiser.
+        precision: torch's word for float32 products: ``highest``, ``high`` or ``medium``.
         torch: Version.
         cuda: Version torch was built for; None on a CPU build.
         driver: Of the GPU.
         commit: Of this package, ``unknown`` outside a checkout.
         date: Day, ISO 8601.
+        time: Hour of that day, UTC, ISO 8601.
         machine: Processor, or host and GPU.
         threads: CPU threads that torch used.
         note: Anything a reader has to know.
@@ -90,6 +97,8 @@ class Row:
     layers: int | None = None
     peak_memory: int | None = None
     split: dict[str, float] | None = field(default=None, hash=False)
+    precision: str | None = None
+    time: str | None = None
     cuda: str | None = None
     driver: str | None = None
     machine: str | None = None
@@ -102,6 +111,11 @@ class Row:
         return json.dumps(values, allow_nan=False, separators=(", ", ": "))
 
     @property
+    def when(self) -> tuple[str, str]:
+        """Date and time, to tell the later of two rows."""
+        return self.date, self.time or ""
+
+    @property
     def key(self) -> tuple[object, ...]:
         """What makes two rows measurements of the same thing."""
         return tuple(getattr(self, name) for name in KEY)
@@ -109,8 +123,8 @@ class Row:
 
 #: The fields that name what was measured, in the order reports sort by.
 KEY = (
-    "suite", "op", "graph", "model", "layers", "width", "k", "dtype", "device", "implementation",
-    "against",
+    "suite", "op", "graph", "model", "layers", "width", "k", "dtype", "precision", "device",
+    "implementation", "against",
 )  # fmt: skip
 _NAMES = tuple(f.name for f in fields(Row))
 _REQUIRED = frozenset(
@@ -194,6 +208,16 @@ def _fits(name: str, value: object) -> bool:
 def _describe(name: str) -> str:
     words = {str: "a text", int: "an integer", float: "a number", dict: "an object"}
     return " or ".join(words.get(option, "null") for option in _allowed(name))
+
+
+def stamp(device: torch.device | str) -> dict[str, Any]:
+    """Returns the fields of a row that say where and when it is measured."""
+    facts = environment(device)
+    names = ("device", "torch", "cuda", "driver", "commit", "date", "machine", "threads")
+    return {name: facts[name] for name in names} | {
+        "precision": torch.get_float32_matmul_precision(),
+        "time": datetime.datetime.now(datetime.UTC).time().isoformat("seconds"),
+    }
 
 
 def slug(name: str) -> str:

@@ -1,0 +1,1 @@
+"""Operations and whole epochs against what a user would run instead: correct first, then timed."""

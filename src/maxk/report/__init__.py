@@ -1,0 +1,1 @@
+"""Rows -> words and pictures."""

@@ -1,0 +1,67 @@
+"""Result files and folders -> the rows that count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from maxk.core.errors import DataError
+from maxk.measure import record
+from maxk.measure.record import Row
+
+
+def files(paths: Iterable[Path | str]) -> list[Path]:
+    """Returns the ``.jsonl`` files that paths name; folders are searched to the bottom.
+
+    Raises:
+        DataError: A path does not exist, or a folder holds no rows.
+    """
+    found: list[Path] = []
+    for path in map(Path, paths):
+        if path.is_dir():
+            inside = sorted(path.rglob("*.jsonl"))
+            if not inside:
+                raise DataError(f"{path}: the folder holds no .jsonl file; run maxk bench first")
+            found += inside
+        elif path.exists():
+            found.append(path)
+        else:
+            raise DataError(f"{path}: no such file or folder; run maxk bench first")
+    return found
+
+
+def read(paths: Iterable[Path | str]) -> list[Row]:
+    """Returns the rows of all files, the latest measurement of each thing only.
+
+    Two rows measure the same thing when they agree in :data:`maxk.measure.record.KEY`; the later
+    date and time wins, then the later line. The order of first appearance is kept.
+    """
+    latest: dict[tuple[object, ...], Row] = {}
+    for path in files(paths):
+        for row in record.read(path):
+            known = latest.get(row.key)
+            if known is None or row.when >= known.when:
+                latest[row.key] = row
+    return list(latest.values())
+
+
+def select(
+    rows: Iterable[Row],
+    *,
+    suites: tuple[str, ...] = (),
+    ops: tuple[str, ...] = (),
+    graphs: tuple[str, ...] = (),
+    device: str | None = None,
+) -> list[Row]:
+    """Returns the rows of some suites, operations, graphs and one device; empty means all.
+
+    ``device`` matches any part of the name, in either case.
+    """
+    return [
+        row
+        for row in rows
+        if (not suites or row.suite in suites)
+        and (not ops or row.op in ops)
+        and (not graphs or row.graph in graphs)
+        and (device is None or device.lower() in row.device.lower())
+    ]
