@@ -24,7 +24,7 @@ def demo(
     configs = [
         TrainConfig(
             dataset="digits",
-            nonlinearity=nonlinearity,  # type: ignore[arg-type]
+            nonlinearity=nonlinearity,
             epochs=epochs,
             device=device,
             out=None if out is None else str(out / nonlinearity),

@@ -29,7 +29,9 @@ app.command("bench", context_settings=bench.PASS_ON)(bench.bench)
 app.add_typer(data.app, name="data")
 
 # typer carries its own copy of click in some versions and imports it in others.
-_UsageError = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+_UsageError: type[typer.BadParameter] = next(
+    c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException"
+)
 
 
 @app.callback(invoke_without_command=True)
@@ -62,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MaxKError as error:
         return _refuse(str(error))
     except _UsageError as error:
-        return _refuse(f"{error.format_message()} (see 'maxk --help')")  # type: ignore[attr-defined]
+        return _refuse(f"{error.format_message()} (see 'maxk --help')")
     except (KeyboardInterrupt, typer.Abort):
         typer.echo("maxk: interrupted", err=True)
         return 130

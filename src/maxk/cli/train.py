@@ -63,7 +63,7 @@ def configure(flags: dict[str, Any]) -> TrainConfig:
             raise ConfigError("--config cannot go with --resume: a run keeps its own settings")
         from maxk.train.run import resumed_config
 
-        return resumed_config(given.pop("resume"), **given)
+        return resumed_config(str(given.pop("resume")), **given)
     read = {} if file is None else read_toml(file)
     return TrainConfig(**{**read, **given})  # type: ignore[arg-type]
 

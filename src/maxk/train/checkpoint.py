@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
+import json
 import logging
 import os
 from collections.abc import Mapping
@@ -69,8 +70,13 @@ def cannot_write(path: Path, error: OSError) -> str:
     return f"cannot write {path}: {reason}; {cure}"
 
 
-def save_weights(path: Path, weights: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+def save_weights(path: Path, weights: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
     """Writes named tensors as safetensors; they land on the CPU, so any machine can open them.
+
+    Args:
+        path: Where the file goes.
+        weights: The tensors.
+        about: What JSON can hold; lies in the file's metadata under ``maxk``.
 
     Raises:
         CheckpointError: the file cannot be written.
@@ -78,7 +84,8 @@ def save_weights(path: Path, weights: Mapping[str, Tensor], metadata: Mapping[st
     from safetensors.torch import save
 
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
-    write_file(path, save(tensors, metadata={"format": "pt", **metadata}))
+    # safetensors orders several keys at random; with one, the same weights are the same bytes.
+    write_file(path, save(tensors, metadata={"maxk": json.dumps(about)}))
 
 
 def load_weights(path: Path) -> dict[str, Tensor]:
@@ -139,9 +146,11 @@ def load_state(folder: Path) -> dict[str, Any] | None:
 
 def _read_state(path: Path) -> dict[str, Any]:
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        data = path.read_bytes()
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
+    try:
+        state = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     except Exception as error:
         # A damaged archive fails anywhere inside the unpickler, with nearly any exception.
         raise CheckpointError(f"{path} is cut short or is no checkpoint") from error

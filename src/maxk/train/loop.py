@@ -379,7 +379,7 @@ def load_dataset(config: TrainConfig) -> Dataset:
 
 def build_model(config: TrainConfig, dataset: Dataset) -> nn.Module:
     """Returns the untrained model for a data set, with weights from torch's present seed."""
-    return _MODELS[config.model](
+    model: nn.Module = _MODELS[config.model](
         dataset.x.shape[1],
         config.hidden,
         config.layers,
@@ -389,6 +389,7 @@ def build_model(config: TrainConfig, dataset: Dataset) -> nn.Module:
         dropout=config.dropout,
         norm=None if config.norm == "none" else config.norm,
     )
+    return model
 
 
 def resolve_device(name: str) -> torch.device:

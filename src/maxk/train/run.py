@@ -303,16 +303,21 @@ def _save_best(trainer: Trainer, folder: Path) -> None:
         checkpoint.save_weights(folder / checkpoint.BEST, trainer.best.weights, about)
 
 
-def _about(trainer: Trainer, epoch: int) -> dict[str, str]:
+def _about(trainer: Trainer, epoch: int) -> dict[str, Any]:
     config = trainer.config
-    facts = {"model": config.model, "nonlinearity": config.nonlinearity, "k": config.k}
-    return {name: str(value) for name, value in {**facts, "epoch": epoch}.items()}
+    return {
+        "model": config.model,
+        "nonlinearity": config.nonlinearity,
+        "k": config.k,
+        "epoch": epoch,
+    }
 
 
 def _seed_trainer(config: TrainConfig, dataset: Dataset, seed: int) -> Trainer:
     config = replace(config, seed=seed)
-    # A split that depends on the seed comes from the loader; otherwise the data stays loaded.
-    return Trainer(config, load_dataset(config) if config.split == "seed" else dataset)
+    # Unless a split is named, it may be made from the seed, and a seed gives the same result alone
+    # and among others.
+    return Trainer(config, dataset if isinstance(config.split, int) else load_dataset(config))
 
 
 def _new_folder(config: TrainConfig, dataset: Dataset) -> Path:
@@ -382,14 +387,14 @@ def _signals() -> Iterator[list[int]]:
         yield caught
         return
     watched = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.getsignal(number) for number in watched}
+    before = {int(number): signal.getsignal(number) for number in watched}
 
     def note(number: int, frame: FrameType | None) -> None:
         caught.append(number)
         signal.signal(number, before[number])
 
-    for number in watched:
-        signal.signal(number, note)
+    for watch in watched:
+        signal.signal(watch, note)
     try:
         yield caught
     finally:

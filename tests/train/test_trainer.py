@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from maxk.core.errors import CheckpointError, DataError, DeviceError, TrainingError
+from maxk.data.dataset import Dataset
+from maxk.graph.graph import Graph
+from maxk.train.config import TrainConfig
+from maxk.train.loop import Trainer, resolve_device
+
+NODES = 24
+SMALL = TrainConfig(hidden=8, k=4, layers=2, epochs=4, device="cpu", lr=0.01)
+
+
+def ring(y: Tensor, *, classes: int, metric: str = "accuracy", edges: bool = True) -> Dataset:
+    """A ring both ways, features that carry the label, and every third node in each split."""
+    nodes = torch.arange(NODES)
+    index = torch.stack([nodes, (nodes + 1) % NODES])
+    index = torch.cat([index, index.flip(0)], dim=1) if edges else index[:, :0]
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(NODES, 6, generator=generator)
+    x[:, 0] += y.float() if y.dim() == 1 else y[:, 0]
+    masks = [nodes % 3 == part for part in range(3)]
+    graph = Graph.from_edge_index(index, NODES)
+    return Dataset("ring", graph, x, y, *masks, num_classes=classes, metric=metric)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def data() -> Dataset:
+    return ring((torch.arange(NODES) // 3) % 2, classes=2)
+
+
+def test_a_trainer_learns_and_keeps_the_best_validation_epoch(data: Dataset) -> None:
+    trainer = Trainer(replace(SMALL, epochs=30, dropout=0.0), data)
+    seen: list[int] = []
+    summary = trainer.fit(on_epoch=lambda epoch: seen.append(epoch.epoch))
+    assert seen == list(range(1, 31))
+    assert trainer.history[-1].loss < trainer.history[0].loss / 2
+    best = max(e.val for e in trainer.history)
+    first = next(e for e in trainer.history if e.val == best)
+    assert (summary["val"], summary["test"]) == (best, first.test)
+    assert summary["best_epoch"] == first.epoch
+    assert summary["test_last"] == trainer.history[-1].test
+    assert trainer.best is not None
+    trainer.load_weights(trainer.best.weights)
+    assert trainer.evaluate()["val"] == pytest.approx(best)
+
+
+@pytest.mark.parametrize("model", ["sage", "gcn", "gin"])
+@pytest.mark.parametrize("nonlinearity", ["maxk", "relu"])
+def test_every_model_trains(data: Dataset, model: str, nonlinearity: str) -> None:
+    config = replace(SMALL, model=model, nonlinearity=nonlinearity, epochs=2)  # type: ignore[arg-type]
+    summary = Trainer(config, data).fit()
+    assert summary["k"] == (4 if nonlinearity == "maxk" else None)
+    assert summary["epochs"] == 2
+
+
+def test_the_time_of_an_epoch_is_split(data: Dataset) -> None:
+    summary = Trainer(SMALL, data).fit()
+    assert summary["seconds_select"] > 0
+    assert summary["seconds_aggregate"] > 0
+    parts = sum(summary[f"seconds_{part}"] for part in ("select", "aggregate", "rest"))
+    assert summary["seconds_per_epoch"] <= parts * (1 + 1e-9)
+    assert summary["peak_memory"] > 0
+
+
+def test_multi_label_data_trains_with_one_output_a_label() -> None:
+    y = torch.stack([torch.arange(NODES) % 2, torch.arange(NODES) // 3 % 2, torch.ones(NODES)], 1)
+    for metric in ("micro_f1", "roc_auc"):
+        trainer = Trainer(SMALL, ring(y.float(), classes=3, metric=metric))
+        assert trainer.predict().shape == (NODES, 3)
+        assert 0 <= trainer.fit()["test"] <= 1
+        assert trainer.summary()["metric"] == metric
+
+
+def test_a_graph_without_edges_trains(data: Dataset) -> None:
+    bare = ring(data.y, classes=2, edges=False)
+    for model in ("sage", "gcn", "gin"):
+        summary = Trainer(replace(SMALL, model=model, epochs=1), bare).fit()  # type: ignore[arg-type]
+        assert math.isfinite(summary["test"])
+
+
+def test_a_split_without_nodes_is_an_error(data: Dataset) -> None:
+    empty = replace(data, val_mask=torch.zeros(NODES, dtype=torch.bool))
+    with pytest.raises(DataError, match="ring: the val split holds no nodes"):
+        Trainer(SMALL, empty)
+
+
+def test_patience_stops_early(data: Dataset) -> None:
+    trainer = Trainer(replace(SMALL, epochs=500, patience=3), data)
+    summary = trainer.fit()
+    assert summary["epochs"] == summary["best_epoch"] + 3 < 500
+
+
+def test_a_loss_that_is_no_longer_finite_stops_with_a_sentence(data: Dataset) -> None:
+    trainer = Trainer(SMALL, replace(data, x=data.x * 1e38 * 1e3))
+    with pytest.raises(TrainingError, match=r"the loss is nan in epoch 1, .* smaller --lr"):
+        trainer.fit()
+    assert trainer.epoch == 0
+    with pytest.raises(TrainingError, match="no epoch was trained"):
+        trainer.summary()
+
+
+def same(a: Trainer, b: Trainer) -> bool:
+    mine, other = a.model.state_dict(), b.model.state_dict()
+    losses = [e.loss for e in a.history] == [e.loss for e in b.history]
+    return losses and all(torch.equal(mine[name], other[name]) for name in mine)
+
+
+def test_a_seed_settles_every_bit_whatever_else_draws_numbers(data: Dataset) -> None:
+    config = replace(SMALL, dropout=0.5)
+    first = Trainer(config, data)
+    first.fit()
+    torch.manual_seed(99)
+    second = Trainer(config, data)
+    before = torch.get_rng_state()
+    second.fit(on_epoch=lambda epoch: torch.rand(3))
+    assert same(first, second)
+    other = Trainer(replace(config, seed=2), data)
+    other.fit()
+    assert not same(first, other)
+    torch.set_rng_state(before)
+    Trainer(config, data).fit()
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_state_continues_bit_for_bit(data: Dataset) -> None:
+    config = replace(SMALL, dropout=0.5, epochs=6)
+    whole = Trainer(config, data)
+    whole.fit()
+    half = Trainer(replace(config, epochs=3), data)
+    half.fit()
+    rest = Trainer(config, data)
+    rest.load_state(half.state())
+    assert rest.epoch == 3
+    rest.fit()
+    assert same(whole, rest)
+    assert rest.summary()["best_epoch"] == whole.summary()["best_epoch"]
+
+
+def test_a_state_of_other_data_or_another_model_is_refused(data: Dataset) -> None:
+    trainer = Trainer(SMALL, data)
+    trainer.train_epoch()
+    state = trainer.state()
+    bare = ring(data.y, classes=2, edges=False)
+    with pytest.raises(CheckpointError, match="made with edges 48, this run has 0"):
+        Trainer(SMALL, bare).load_state(state)
+    with pytest.raises(CheckpointError, match="weights of another model"):
+        Trainer(replace(SMALL, hidden=16), data).load_state(state)
+    with pytest.raises(CheckpointError, match="do not fit the model"):
+        Trainer(replace(SMALL, hidden=16), data).load_weights(state["model"])
+
+
+def test_torch_settings_are_put_back(data: Dataset) -> None:
+    before = torch.get_float32_matmul_precision()
+    Trainer(replace(SMALL, precision="medium", deterministic=True, epochs=1), data).fit()
+    assert torch.get_float32_matmul_precision() == before
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_a_gpu_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert resolve_device("auto") == torch.device("cpu")
+    with pytest.raises(DeviceError, match="--device cuda:1 asks for a GPU"):
+        resolve_device("cuda:1")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(DeviceError, match=r"in cuda:0 \.\. cuda:0, got cuda:1"):
+        resolve_device("cuda:1")
