@@ -1,0 +1,58 @@
+"""MaxK on a GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from maxk.cbsr import column_dtype, largest_columns
+from maxk.device.kernel import Spec, aligned, kernel
+from maxk.ops.maxk.plan_cuda import plan_cuda
+from maxk.ops.shape import VALUE_CODES, FeatureShape, warps_that_fit
+
+SOURCE = Path(__file__).with_name("kernel.cu")
+#: Columns of a row that one warp scatters.
+SEGMENT = 1024
+
+
+def select(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Values and columns [N, k] of the k largest entries of every row of x [N, D]."""
+    rows, width = x.shape
+    shape = FeatureShape(width, k, x.dtype)
+    plan = plan_cuda(shape)
+    if plan.kernel == "reference":
+        columns = largest_columns(x, k)
+        return x.gather(1, columns), columns.to(column_dtype(width))
+    x = aligned(x)
+    values = torch.empty(rows, k, dtype=x.dtype, device=x.device)
+    kept = torch.empty(rows, k, dtype=column_dtype(width), device=x.device)
+    entry = "maxk_select" if plan.kernel == "registers" else "maxk_select_stream"
+    run = kernel(Spec(SOURCE, entry, plan.macros(shape)), "plpp", x.device)
+    run(-(-rows // plan.warps), plan.warps, x, rows, values, kept)
+    return values, kept
+
+
+def scatter_spec(shape: FeatureShape) -> tuple[Spec, int, int]:
+    """The scatter's instance, its warps a block and its segments a row."""
+    segment = min(shape.width, SEGMENT)
+    warps = warps_that_fit(segment * shape.value_bytes, 8)
+    macros = (
+        ("VALUE", shape.value_code), ("COLUMN_BYTES", shape.column_bytes), ("WIDTH", shape.width),
+        ("K", shape.k), ("WARPS", warps), ("SEGMENT", segment),
+    )  # fmt: skip
+    return Spec(SOURCE, "maxk_scatter", macros), warps, -(-shape.width // segment)
+
+
+def scatter(values: Tensor, columns: Tensor, width: int) -> Tensor:
+    """Dense [N, D] of CBSR entries."""
+    rows, k = values.shape
+    if values.dtype not in VALUE_CODES:
+        return values.new_zeros(rows, width).scatter_(1, columns.long(), values)
+    dense = torch.empty(rows, width, dtype=values.dtype, device=values.device)
+    spec, warps, segments = scatter_spec(FeatureShape(width, k, values.dtype))
+    kernel(spec, "pplp", values.device)(
+        (-(-rows // warps), segments), warps, values, columns, rows, dense
+    )
+    return dense

@@ -1,0 +1,114 @@
+"""SpMM of dense features on a GPU: cuSPARSE on a CSR matrix made once, through torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from maxk.device.kernel import Spec, aligned, kernel
+from maxk.graph.adjacency import Adjacency
+from maxk.graph.csr import expand
+from maxk.ops.operands_cuda import edge_indices, floats
+from maxk.ops.shape import VALUE_CODES
+
+SOURCE = Path(__file__).with_name("kernel.cu")
+
+# Node ids of the edges -> matrices over them. The entry keeps the scales it was made with, so that
+# their ids, part of its key, stay theirs.
+_Key = tuple[bool, torch.dtype, int, int]
+_matrices: dict[_Key, tuple[Tensor, Tensor | None, Tensor | None]]
+_cache: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+
+
+def spmm(adjacency: Adjacency, weight: Tensor | None, x: Tensor) -> Tensor:
+    """Aggregates dense features, [M, D]."""
+    return _product(adjacency, weight, x, adjacency.num_dst, transposed=False)
+
+
+def spmm_t(adjacency: Adjacency, weight: Tensor | None, grad: Tensor) -> Tensor:
+    """Gradient of dense features, [N, D]."""
+    return _product(adjacency, weight, grad, adjacency.num_src, transposed=True)
+
+
+def _product(
+    adjacency: Adjacency, weight: Tensor | None, dense: Tensor, rows: int, *, transposed: bool
+) -> Tensor:
+    if adjacency.num_edges == 0 or rows == 0 or dense.shape[1] == 0:
+        return dense.new_zeros(rows, dense.shape[1])
+    scaled = adjacency.row_scale is not None or adjacency.column_scale is not None
+    # Scales of 16 bits would be coarse (1 / 70,000 is subnormal in fp16), and a sum to be scaled
+    # afterwards can overflow: what is weighted is summed from floats.
+    wide = dense.dtype in (torch.bfloat16, torch.float16) and (scaled or weight is not None)
+    dtype = torch.float32 if wide else dense.dtype
+    with torch.no_grad():
+        matrix = _matrix(adjacency, weight, dtype, transposed=transposed)
+        return torch.sparse.mm(matrix, dense.to(dtype)).to(dense.dtype)
+
+
+def _matrix(
+    adjacency: Adjacency, weight: Tensor | None, dtype: torch.dtype, *, transposed: bool
+) -> Tensor:
+    """The weighted, scaled matrix (or its transpose); kept where it does not depend on the weight."""
+    if weight is not None:
+        return _make(adjacency, weight, dtype, transposed=transposed)
+    scales = (adjacency.row_scale, adjacency.column_scale)
+    kept = _cache.setdefault(adjacency.indices, {})
+    key = (transposed, dtype, id(scales[0]), id(scales[1]))
+    if key not in kept:
+        kept[key] = (_make(adjacency, None, dtype, transposed=transposed), *scales)
+    matrix: Tensor = kept[key][0]
+    return matrix
+
+
+def _make(
+    adjacency: Adjacency, weight: Tensor | None, dtype: torch.dtype, *, transposed: bool
+) -> Tensor:
+    if transposed:
+        indptr, indices = adjacency.t_indptr, adjacency.t_indices
+        outer, inner = adjacency.column_scale, adjacency.row_scale
+        size = (adjacency.num_src, adjacency.num_dst)
+    else:
+        indptr, indices = adjacency.indptr, adjacency.indices
+        outer, inner = adjacency.row_scale, adjacency.column_scale
+        size = (adjacency.num_dst, adjacency.num_src)
+    edges = adjacency.num_edges
+    if weight is None:
+        values = torch.ones(edges, dtype=dtype, device=indices.device)
+    else:
+        values = (weight[adjacency.t_edges] if transposed else weight).to(dtype)
+    if outer is not None:
+        values = values * outer.to(dtype)[expand(indptr, edges, torch.int64)]
+    if inner is not None:
+        values = values * inner.to(dtype)[indices]
+    # cuSPARSE takes one integer type for both arrays.
+    small = indices.dtype == torch.int32 and edges < 2**31
+    ids = torch.int32 if small else torch.int64
+    return torch.sparse_csr_tensor(
+        indptr.to(ids), indices.to(ids), values, size, check_invariants=False
+    )
+
+
+def sddmm_dense(adjacency: Adjacency, x: Tensor, grad: Tensor) -> Tensor:
+    """Gradient of the edge weights of a dense aggregation, [E], float32 (float64 beside float64)."""
+    if x.dtype not in VALUE_CODES:
+        from maxk.ops.spmm import reference
+
+        return reference.sddmm_dense(adjacency, x, grad)
+    out = torch.empty(adjacency.num_edges, dtype=torch.float32, device=x.device)
+    if out.numel() == 0 or x.shape[1] == 0:
+        return out.zero_()
+    schedule = adjacency.schedule
+    kernel(sddmm_spec(x.shape[1], x.dtype), "plpppppp", x.device)(
+        -(-schedule.num_pieces // 4), 4, schedule.pieces, schedule.num_pieces,
+        edge_indices(adjacency.indices), aligned(x), aligned(grad), floats(adjacency.row_scale),
+        floats(adjacency.column_scale), out,
+    )  # fmt: skip
+    return out
+
+
+def sddmm_spec(width: int, dtype: torch.dtype) -> Spec:
+    """The instance of the sampled product; four warps a block."""
+    return Spec(SOURCE, "spmm_sddmm", (("VALUE", VALUE_CODES[dtype]), ("WIDTH", width), ("WARPS", 4)))
