@@ -14,6 +14,7 @@ import zipfile
 import zlib
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 TEXT_SUFFIXES = (".txt", ".csv", ".tsv")
 GRAPH_SUFFIXES = (".npz", *TEXT_SUFFIXES, ".mtx")
+
+WRITTEN_LINES = 1 << 16
 
 _INTEGER = re.compile(r"[+-]?\d+")
 _EDGE_FIELDS = np.dtype([("source", "i8"), ("target", "i8"), ("weight", "f8")])
@@ -329,17 +332,18 @@ def _problem(fields: list[str], columns: int, ids: int) -> str | None:
 
 
 def _write_edge_list(graph: Graph, stream: IO[bytes], delimiter: str) -> None:
-    edge_index = graph.edge_index().cpu().numpy()
-    names = ["source", "target"]
-    if graph.weight is None:
-        rows, formats = edge_index.T, "%d"
-    else:
+    columns = list(graph.edge_index().cpu())
+    names, formats = ["source", "target"], ["%d", "%d"]
+    if graph.weight is not None:
+        columns.append(graph.weight.detach().cpu().double())
         names.append("weight")
-        rows = np.empty(edge_index.shape[1], _EDGE_FIELDS)
-        rows["source"], rows["target"] = edge_index
-        rows["weight"] = graph.weight.detach().cpu().double().numpy()
-        formats = delimiter.join(["%d", "%d", "%.9g"])
-    np.savetxt(stream, rows, formats, delimiter, header=delimiter.join(names), comments="")
+        formats.append("%.9g")
+    stream.write(f"{delimiter.join(names)}\n".encode())
+    line = delimiter.join(formats) + "\n"
+    # One format for many lines is several times faster than one a line.
+    for parts in zip(*(column.split(WRITTEN_LINES) for column in columns), strict=True):
+        rows = zip(*(part.tolist() for part in parts), strict=True)
+        stream.write((line * len(parts[0]) % tuple(chain.from_iterable(rows))).encode())
 
 
 # --- MatrixMarket --------------------------------------------------------------------------------
