@@ -9,7 +9,7 @@ import typer
 
 
 def demo(
-    epochs: Annotated[int, typer.Option(metavar="N", help="Training steps of each model.")] = 100,
+    epochs: Annotated[int, typer.Option(metavar="N", help="Most training steps of each model.")] = 100,
     device: Annotated[
         str, typer.Option(metavar="TEXT", help="auto, cpu, cuda or cuda:N.")
     ] = "auto",
@@ -26,6 +26,7 @@ def demo(
             dataset="digits",
             nonlinearity=nonlinearity,
             epochs=epochs,
+            patience=30,
             device=device,
             out=None if out is None else str(out / nonlinearity),
         )

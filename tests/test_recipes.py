@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from maxk.train.config import TrainConfig, flag
+
+RECIPES = sorted((Path(__file__).parents[1] / "recipes").glob("*.toml"))
+
+
+def test_there_are_recipes() -> None:
+    assert {"digits-sage", "cora-gcn", "tolokers-gin"} <= {path.stem for path in RECIPES}
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_a_recipe_is_what_its_name_says(path: Path) -> None:
+    config = TrainConfig.from_toml(path)
+    assert path.stem == f"{config.dataset}-{config.model}"
+    assert path.read_text(encoding="utf-8").startswith("# ")
+    # Where a run goes, and the machine it runs on, are the caller's to say.
+    of_the_caller = {flag(f.name)[2:] for f in fields(TrainConfig) if "per_call" in f.metadata}
+    assert not (of_the_caller | {"device"}) & set(tomllib.loads(path.read_text(encoding="utf-8")))
