@@ -1,4 +1,4 @@
-"""How a numba kernel reaches the CPU: threads, equal pieces of work, prefetch.
+"""How a numba kernel reaches the CPU: threads, equal pieces of work, what numba has no word for.
 
 Imported by the CPU implementations only, since it imports numba.
 """
@@ -53,6 +53,32 @@ def prefetch(typing_context: Any, array: Any, offset: Any) -> Any:
         return context.get_dummy_value()
 
     return signature, codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
+def reinterpret(typing_context: Any, value: Any, like: Any) -> Any:
+    """The bits of ``value`` read as a number of the type of ``like``.
+
+    numba widens 32-bit integer arithmetic to 64 bits; the upper half is dropped again here.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        (number, _), target = args, context.get_value_type(signature.return_type)
+        if isinstance(signature.args[0], types.Integer) and value.bitwidth > like.bitwidth:
+            number = builder.trunc(number, ir.IntType(like.bitwidth))
+        return builder.bitcast(number, target)
+
+    return like(value, like), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
+def trailing_zeros(typing_context: Any, word: Any) -> Any:
+    """Zero bits below the lowest set bit of a uint64 that is not 0, as int64."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.IntType(1)(1))
+
+    return types.int64(types.uint64), codegen
 
 
 def threads() -> int:

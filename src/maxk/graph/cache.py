@@ -64,3 +64,28 @@ def _structure(edge_index: Tensor, num_nodes: int) -> Graph:
     owner = weakref.ref(edge_index, lambda _: _entries.pop(key, None))
     _entries[key] = _Entry(owner, edge_index.detach().clone(), num_nodes, graph)
     return graph
+
+
+def graph_of_matrix(matrix: Tensor) -> Graph:
+    """The bipartite graph, columns to rows, of a sparse CSR feature matrix; made on first sight.
+
+    Args:
+        matrix: torch sparse CSR [N, F]; its values become edge weights. Their gradient is not
+            followed.
+    """
+    key = id(matrix)
+    values = matrix.values().detach()
+    entry = _entries.get(key)
+    if (
+        entry is not None
+        and entry.owner() is matrix
+        and entry.snapshot.device == values.device
+        and torch.equal(entry.snapshot, values)
+    ):
+        return entry.graph
+    graph = Graph.from_csr(
+        matrix.crow_indices(), matrix.col_indices(), values, num_src=matrix.shape[1]
+    )
+    owner = weakref.ref(matrix, lambda _: _entries.pop(key, None))
+    _entries[key] = _Entry(owner, values.clone(), matrix.shape[0], graph)
+    return graph

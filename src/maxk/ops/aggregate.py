@@ -20,6 +20,7 @@ def aggregate(
     reduce: str = "mean",
     *,
     edge_weight: Tensor | None = None,
+    fill_self_loops: bool = True,
     implementation: str | None = None,
 ) -> Tensor:
     r"""Sums the features of every node's in-neighbours.
@@ -43,6 +44,7 @@ def aggregate(
         reduce: "sum", "mean" or "gcn".
         edge_weight: [E] in the caller's edge order, beside a plain ``edge_index`` only; a Graph
             carries its own.
+        fill_self_loops: for "gcn", add the missing self-loops first.
         implementation: "reference", "cpu" or "cuda"; by default the device decides.
 
     Returns:
@@ -80,7 +82,7 @@ def aggregate(
     check_same_device(values.device, "features", graph.device, "graph")
     check_rows(values.shape[0], graph.num_src, "features", "source nodes")
     if reduce == "gcn":
-        graph = graph.with_self_loops()
+        graph = graph.with_self_loops() if fill_self_loops else _square(graph)
     weight = _weight(graph, values)
     dtype = accumulation_dtype(values.dtype)
     adjacency = graph.adjacency(reduce, dtype)
@@ -89,6 +91,15 @@ def aggregate(
         weight = _normalised(graph, weight, dtype)
         adjacency = graph.adjacency("sum", dtype)
     return calls(implementation).aggregate(adjacency, weight, values.contiguous(), columns, width)
+
+
+def _square(graph: Graph) -> Graph:
+    if graph.num_src != graph.num_dst:
+        raise ValueError(
+            f"reduce='gcn' needs a square graph, got {graph.num_src} source and {graph.num_dst} "
+            "target nodes; use reduce='mean' or 'sum'"
+        )
+    return graph
 
 
 def _weight(graph: Graph, values: Tensor) -> Tensor | None:

@@ -1,0 +1,40 @@
+"""What layers do to features without parameters of their own, dense, sparse or CBSR."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from maxk.cbsr import CBSR
+from maxk.graph.cache import graph_of_matrix
+from maxk.ops.aggregate import aggregate
+from maxk.ops.maxk.op import to_dense
+
+
+def dense(x: CBSR | Tensor) -> Tensor:
+    """The dense form [N, D] of features."""
+    return to_dense(x) if isinstance(x, CBSR) else x
+
+
+def dropout(x: CBSR | Tensor, p: float, training: bool) -> CBSR | Tensor:
+    """Dropout; on CBSR it acts on the k stored values, so the row stays compressed."""
+    if p == 0.0 or not training:
+        return x
+    if isinstance(x, CBSR):
+        return x.with_values(F.dropout(x.values, p, training))
+    return F.dropout(x, p, training)
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x W^T + b for dense features [N, F] or a torch sparse CSR matrix [N, F].
+
+    A sparse matrix (a bag of words) is a bipartite graph from its columns to its rows, and the
+    product an aggregation of W's columns; no dense [N, F] ever exists.
+    """
+    if x.layout == torch.strided:
+        return F.linear(x, weight, bias)
+    if x.layout != torch.sparse_csr:
+        raise TypeError(f"x must be dense or sparse CSR, got {x.layout}; call x.to_sparse_csr()")
+    y = aggregate(graph_of_matrix(x), weight.t(), reduce="sum")
+    return y if bias is None else y + bias

@@ -1,0 +1,154 @@
+"""The networks of MaxK-GNN, and with ``nonlinearity="relu"`` their baselines.
+
+    Linear -> num_layers x [ (Linear) -> MaxK -> dropout -> aggregate -> norm ] -> Linear
+
+GraphSAGE multiplies after the aggregation, a weight for the neighbours and one for the node itself;
+GCN and GIN multiply before MaxK, and put a ReLU behind the first linear layer.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from maxk.cbsr import CBSR
+from maxk.core.checks import check_k
+from maxk.graph.graph import Graph
+from maxk.nn.conv import SAGEConv
+from maxk.nn.functional import dense, dropout, linear
+from maxk.ops.aggregate import aggregate
+from maxk.ops.maxk.op import maxk
+
+Nonlinearity = Literal["maxk", "relu"]
+Norm = Literal["layer", "batch"] | None
+NORMS = {"layer": nn.LayerNorm, "batch": nn.BatchNorm1d}
+
+
+class _Network(nn.Module):
+    """What the three networks share; a child says what happens before and after MaxK."""
+
+    relu_after_input = True
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        num_layers: int,
+        out_channels: int,
+        k: int = 32,
+        nonlinearity: Nonlinearity = "maxk",
+        dropout: float = 0.0,
+        norm: Norm = "layer",
+    ) -> None:
+        super().__init__()
+        if nonlinearity not in ("maxk", "relu"):
+            raise ValueError(f"nonlinearity must be 'maxk' or 'relu', got {nonlinearity!r}")
+        if norm is not None and norm not in NORMS:
+            raise ValueError(f"norm must be 'layer', 'batch' or None, got {norm!r}")
+        if num_layers < 1:
+            raise ValueError(f"num_layers must be at least 1, got {num_layers}")
+        if not 0.0 <= dropout < 1.0:
+            raise ValueError(f"dropout must lie in [0, 1), got {dropout}")
+        if nonlinearity == "maxk":
+            check_k(k, hidden_channels)
+        self.k, self.nonlinearity, self.dropout = k, nonlinearity, dropout
+        self.lin_in = nn.Linear(in_channels, hidden_channels)
+        self.layers = nn.ModuleList(self.make_layer(hidden_channels) for _ in range(num_layers))
+        self.norms = nn.ModuleList(
+            nn.Identity() if norm is None else NORMS[norm](hidden_channels)
+            for _ in range(num_layers)
+        )
+        self.lin_out = nn.Linear(hidden_channels, out_channels)
+
+    def make_layer(self, width: int) -> nn.Module:
+        """The trainable part of one layer."""
+        raise NotImplementedError
+
+    def propagate(self, layer: nn.Module, h: Tensor, graph: Graph) -> Tensor:
+        """One layer without its norm."""
+        raise NotImplementedError
+
+    def activate(self, h: Tensor) -> CBSR | Tensor:
+        """Nonlinearity and dropout: CBSR for MaxK, dense for ReLU."""
+        if self.nonlinearity == "maxk":
+            return dropout(maxk(h, self.k), self.dropout, self.training)
+        return dropout(h.relu(), self.dropout, self.training)
+
+    def forward(self, x: Tensor, graph: Graph) -> Tensor:
+        """Logits [N, out_channels] of features [N, in_channels], dense or sparse CSR."""
+        h = linear(x, self.lin_in.weight, self.lin_in.bias)
+        if self.relu_after_input:
+            h = h.relu()
+        for layer, norm in zip(self.layers, self.norms, strict=True):
+            h = norm(self.propagate(layer, h, graph))
+        logits: Tensor = self.lin_out(h)
+        return logits
+
+
+class GraphSAGE(_Network):
+    """GraphSAGE with mean aggregation.
+
+    Args:
+        in_channels: width of the input features.
+        hidden_channels: D, width of every hidden layer.
+        num_layers: number of aggregations.
+        out_channels: number of classes or tasks.
+        k: entries that MaxK keeps of each hidden row.
+        nonlinearity: "maxk", or "relu" for the baseline.
+        dropout: probability; with MaxK it acts on the k stored values.
+        norm: "layer", "batch" or None, after every aggregation.
+
+    Example:
+        >>> import torch, maxk
+        >>> graph = maxk.Graph.from_edge_index(torch.tensor([[0, 1, 2], [1, 2, 0]]))
+        >>> model = maxk.nn.GraphSAGE(4, 8, 2, 3, k=2)
+        >>> model(torch.randn(3, 4), graph).shape
+        torch.Size([3, 3])
+    """
+
+    relu_after_input = False
+
+    def make_layer(self, width: int) -> nn.Module:
+        """Neighbour and self weights."""
+        return SAGEConv(width, width)
+
+    def propagate(self, layer: nn.Module, h: Tensor, graph: Graph) -> Tensor:
+        """MaxK, dropout, convolution."""
+        y: Tensor = layer(self.activate(h), graph)
+        return y
+
+
+class GCN(_Network):
+    """Graph convolutional network; arguments as in :class:`GraphSAGE`."""
+
+    def make_layer(self, width: int) -> nn.Module:
+        """The weight before MaxK."""
+        return nn.Linear(width, width)
+
+    def propagate(self, layer: nn.Module, h: Tensor, graph: Graph) -> Tensor:
+        """Linear, MaxK, dropout, normalised sum."""
+        return aggregate(graph, self.activate(layer(h)), "gcn")
+
+
+class GIN(_Network):
+    """Graph isomorphism network with a trainable epsilon; arguments as in :class:`GraphSAGE`."""
+
+    def make_layer(self, width: int) -> nn.Module:
+        """The weight before MaxK, and epsilon."""
+        return _GINLayer(width)
+
+    def propagate(self, layer: nn.Module, h: Tensor, graph: Graph) -> Tensor:
+        """Linear, MaxK, dropout, sum with the node itself."""
+        assert isinstance(layer, _GINLayer)
+        kept = self.activate(layer.lin(h))
+        own = dense(kept)
+        return aggregate(graph, kept, "sum") + (1 + layer.eps) * own
+
+
+class _GINLayer(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.lin = nn.Linear(width, width)
+        self.eps = nn.Parameter(torch.zeros(1))

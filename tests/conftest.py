@@ -1,0 +1,83 @@
+"""What every test may use: the implementation under test, unwritten memory that shows, --require."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+DATA = Path(__file__).resolve().parents[1].parent / "shared" / "data"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--require",
+        action="append",
+        default=[],
+        metavar="MARKER",
+        help="fail instead of skipping the tests of this marker (gpu, multigpu)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    torch.set_num_threads(min(2, torch.get_num_threads()))
+
+
+def missing(marker: str) -> str | None:
+    needed = {"gpu": 1, "multigpu": 2}.get(marker, 0)
+    found = torch.cuda.device_count()
+    return None if found >= needed else f"needs {needed} CUDA devices, found {found}"
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for marker in ("gpu", "multigpu"):
+        if item.get_closest_marker(marker) is None:
+            continue
+        reason = missing(marker)
+        if reason is None:
+            continue
+        if marker in item.config.getoption("--require"):
+            pytest.fail(f"--require {marker}: {reason}")
+        pytest.skip(reason)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    ran = [r for r in terminalreporter.getreports("passed") if "gpu" in getattr(r, "keywords", {})]
+    terminalreporter.write_line(f"gpu tests ran: {len(ran)}")
+
+
+@pytest.fixture(params=["reference", "cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def implementation(request: pytest.FixtureRequest) -> str:
+    """Name of an implementation; a test that takes it runs over all of them."""
+    return str(request.param)
+
+
+@pytest.fixture
+def device(implementation: str) -> torch.device:
+    """The device that an implementation runs on."""
+    return torch.device("cuda" if implementation == "cuda" else "cpu")
+
+
+@pytest.fixture(autouse=True)
+def poisoned_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fills what ``torch.empty`` returns with NaN or the lowest integer.
+
+    A kernel that leaves a cell unwritten then gives a wrong result every time, not by chance.
+    """
+    empty, empty_like = torch.empty, torch.empty_like
+
+    def poison(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.device.type == "meta" or torch.compiler.is_compiling():
+            return tensor
+        with torch.no_grad():
+            if tensor.dtype.is_floating_point:
+                tensor.fill_(float("nan"))
+            elif not tensor.dtype.is_complex and tensor.dtype != torch.bool:
+                tensor.fill_(torch.iinfo(tensor.dtype).min)
+        return tensor
+
+    monkeypatch.setattr(torch, "empty", lambda *a, **k: poison(empty(*a, **k)))
+    monkeypatch.setattr(torch, "empty_like", lambda *a, **k: poison(empty_like(*a, **k)))
+    yield
