@@ -77,7 +77,7 @@ def test_shapes_must_agree() -> None:
 def test_fresh_memory_is_poisoned_inside_and_not_outside() -> None:
     with poisoned(CPU, 64):
         inside = [torch.empty(3), torch.empty_like(torch.ones(2)), torch.ones(2).new_empty(4)]
-        integers = torch.empty(3, dtype=torch.uint8)
+        integers = torch.empty_strided((3,), (1,), dtype=torch.uint8)
     assert all(bool(tensor.isnan().all()) for tensor in inside)
     assert integers.tolist() == [255, 255, 255]
     torch.zeros(2)

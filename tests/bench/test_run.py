@@ -54,6 +54,12 @@ def test_rows_are_complete_and_valid() -> None:
             assert row.ratio == pytest.approx(theirs / row.ms)
 
 
+def test_16_bit_values_pass_their_own_gate() -> None:
+    rows, said = measured(replace(BENCH, dtype=torch.bfloat16, ops=("forward", "backward")))
+    assert {r.dtype for r in rows} == {"bfloat16"}
+    assert "not timed: torch.sparse forward" in " ".join(said)
+
+
 def test_choices_narrow_the_run() -> None:
     bench = replace(
         BENCH, ops=("forward",), against=("torch.sparse",), implementations=("auto", "reference")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import torch
+from torch import Tensor
 
 from maxk.core.errors import ConfigError
 from maxk.data.synthetic import SHAPES, SyntheticConfig, generate
@@ -49,10 +50,17 @@ class Case:
         )
         return replace(self, graph=f"{self.graph}@{scale:g}", config=config)
 
-    def build(self, *, device: torch.device | str = "cpu", seed: int = 0) -> Graph:
-        """Draws the graph on a device; the same seed and kind of device give the same graph."""
+    def draw(self, *, device: torch.device | str = "cpu", seed: int = 0) -> tuple[Graph, Tensor]:
+        """Draws the graph on a device, with the community of each node, int64 [N].
+
+        The same seed and kind of device give the same graph.
+        """
         drawn = generate(replace(self.config, seed=seed), device=device)
-        return Graph.from_edge_index(drawn.edge_index, drawn.num_nodes)
+        return Graph.from_edge_index(drawn.edge_index, drawn.num_nodes), drawn.communities
+
+    def build(self, *, device: torch.device | str = "cpu", seed: int = 0) -> Graph:
+        """Draws the graph alone."""
+        return self.draw(device=device, seed=seed)[0]
 
 
 def _sized(nodes: int, edges: int) -> SyntheticConfig:

@@ -86,6 +86,10 @@ def epoch(
             help="Only relu-compiled, relu-eager, pyg-csr, topk-mask or dgl (repeat); default all."
         ),
     ] = None,
+    implementation: Annotated[
+        list[str] | None,
+        typer.Option(help="Ours: auto, eager or compiled (repeat); default auto, on a GPU all."),
+    ] = None,
     precision: _Precision = "high",
     scale: _Scale = 1.0,
     rounds: _Rounds = 9,
@@ -104,6 +108,7 @@ def epoch(
             datasets=tuple(dataset or ()),
             hidden=hidden,
             layers=layers,
+            implementations=tuple(implementation or ()),
             against=tuple(against or ()),
         ),
     )

@@ -21,6 +21,7 @@ OPS = ("forward", "backward", "maxk")
 IMPLEMENTATIONS = ("auto", "cpu", "cuda", "reference")
 PRECISIONS = ("highest", "high", "medium")
 MODELS = ("sage", "gcn", "gin")
+WIDE = 180
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class EpochChoice:
     datasets: tuple[str, ...] = ()
     hidden: int | None = None
     layers: int | None = None
+    implementations: tuple[str, ...] = ()
     against: tuple[str, ...] = ()
 
 
@@ -110,7 +112,7 @@ def kernels(
         rounds=request.rounds,
         budget_s=request.budget,
     )
-    console = Console()
+    console = _console()
     everything: list[Row] = []
     for rows in run.kernels(bench, console.print):
         append(rows, request.out)
@@ -134,18 +136,20 @@ def epochs(
 
     one_of("models", models, MODELS)
     one_of("against", choice.against, epoch.CONTENDERS)
+    one_of("implementation", choice.implementations, epoch.IMPLEMENTATIONS)
     bench = epoch.EpochBench(
         suite="dataset" if choice.datasets else request.suite,
         device=request.resolve(),
         ks=ks or (16, 32, 64),
         models=models or ("sage",),
+        implementations=choice.implementations,
         against=choice.against,
         rounds=request.rounds,
         budget_s=request.budget,
     )
     if choice.datasets:
         tasks = [
-            epoch.dataset_task(name, choice.hidden or 256, choice.layers or 3)
+            epoch.dataset_task(name, choice.hidden or 256, choice.layers or 3, bench.device)
             for name in choice.datasets
         ]
     else:
@@ -157,16 +161,22 @@ def epochs(
             )
             for case in cases(request.suite, graphs=graphs, scale=request.scale)
         ]
-    console = Console()
+    console = _console()
     everything: list[Row] = []
     for task in tasks:
         for rows in epoch.epochs(bench, task, console.print):
             append(rows, request.out)
             everything += rows
             for row in rows:
-                if row.implementation == "auto" and row.against is not None:
+                if row.implementation in epoch.IMPLEMENTATIONS and row.against is not None:
                     console.print(line(row), highlight=False)
-    _finish(console, everything, ("auto",), request.out)
+    _finish(console, everything, epoch.IMPLEMENTATIONS, request.out)
+
+
+def _console() -> Console:
+    """A terminal as it is; a file or pipe wide enough for every column."""
+    console = Console()
+    return console if console.is_terminal else Console(width=WIDE)
 
 
 def _cases(
@@ -212,7 +222,9 @@ def summary(rows: Sequence[Row], implementations: tuple[str, ...]) -> Table:
     contenders = list(dict.fromkeys(row.against for row in ours if row.against is not None))
     title = f"{ours[0].device}, {ours[0].dtype}, torch {ours[0].torch}" if ours else "nothing"
     table = Table(title=title)
-    names = ["graph", "op", "D", "k", "ms", "20 % to 80 %", "GB/s", "ceiling"]
+    epoch = any(row.op == "epoch" for row in ours)
+    names = ["graph", "op", "D", "k", "ms", "20 % to 80 %"]
+    names += ["peak memory"] if epoch else ["GB/s", "ceiling"]
     for name in names + [f"x {contender}" for contender in contenders]:
         table.add_column(name, justify="left" if name in ("graph", "op") else "right")
     lines: dict[tuple[object, ...], dict[str | None, Row]] = {}
@@ -231,11 +243,21 @@ def summary(rows: Sequence[Row], implementations: tuple[str, ...]) -> Table:
             "-" if row.k is None else str(row.k),
             digits(row.ms),
             f"{digits(row.ms_low)} to {digits(row.ms_high)}",
-            "-" if row.gbps is None else f"{row.gbps:.0f}",
-            "-" if row.fraction is None else f"{row.fraction:.0%} {row.ceiling}",
+            *([_memory(row)] if epoch else _rate(row)),
             *(_colour(cells.get(contender)) for contender in contenders),
         )
     return table
+
+
+def _memory(row: Row) -> str:
+    return "-" if row.peak_memory is None else f"{row.peak_memory / 2**30:.2f} GiB"
+
+
+def _rate(row: Row) -> list[str]:
+    return [
+        "-" if row.gbps is None else f"{row.gbps:.0f}",
+        "-" if row.fraction is None else f"{row.fraction:.0%} {row.ceiling}",
+    ]
 
 
 def _colour(row: Row | None) -> str:

@@ -7,6 +7,7 @@ that nobody writes shows.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -142,9 +143,11 @@ def csr_tensor(indptr: Tensor, indices: Tensor, values: Tensor, columns: int) ->
     small = values.numel() < 2**31 and max(columns, indptr.numel()) < 2**31
     dtype = torch.int32 if small else torch.int64
     size = (indptr.numel() - 1, columns)
-    return torch.sparse_csr_tensor(
-        indptr.to(dtype), indices.to(dtype), values, size, check_invariants=False
-    )
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta", UserWarning)
+        return torch.sparse_csr_tensor(
+            indptr.to(dtype), indices.to(dtype), values, size, check_invariants=False
+        )
 
 
 def _sample(rows: int, device: torch.device) -> Tensor:
@@ -172,13 +175,13 @@ def _agree(truth: Tensor, expected: Tensor, what: str) -> None:
 class _Poison(TorchFunctionMode):
     """Fills what ``torch.empty`` and its kin return with NaN, or the largest integer."""
 
-    _makers = frozenset({torch.empty, torch.empty_like, torch.empty_strided, Tensor.new_empty})
+    _makers = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         out = func(*args, **(kwargs or {}))
-        if func in self._makers:
+        if getattr(func, "__name__", "") in self._makers:
             if out.is_floating_point():
                 out.fill_(float("nan"))
             elif out.dtype != torch.bool:

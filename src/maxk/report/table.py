@@ -48,8 +48,8 @@ def tables(rows: Iterable[Row], *, implementation: str = "auto") -> str:
             *([f"precision {precision}"] if precision else []),
             f"{where}" + (f", {first.threads} threads" if device == "cpu" else ""),
             f"torch {first.torch}",
-            f"commit {first.commit}",
-            first.date,
+            f"commit {', '.join(dict.fromkeys(row.commit for row in members))}",
+            ", ".join(dict.fromkeys(row.date for row in members)),
         ]
         parts.append(f"**{_TITLES[op]}** ({', '.join(facts)})\n\n{_table(op, members)}")
     return "\n\n".join(parts)

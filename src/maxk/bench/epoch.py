@@ -1,0 +1,400 @@
+"""Whole training epochs: our MaxK network against what a user would run instead.
+
+All contenders start from the same weights, train on the same graph in the same node order with the
+same loss and optimiser, and run interleaved. Before that, loss and gradients of each are compared
+with the plain network on ``torch.sparse`` in float64 (float32 where that does not fit), without
+dropout and without TF32.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from maxk.bench import networks
+from maxk.bench.cases import Case
+from maxk.bench.gate import GateError
+from maxk.bench.networks import REDUCE, Network, Plain
+from maxk.bench.step import Step, Target, captured
+from maxk.data.load import load
+from maxk.data.synthetic import node_features
+from maxk.graph.graph import Graph
+from maxk.measure.record import Row, stamp
+from maxk.measure.timer import Timing, interleave, ratio
+from maxk.nn.models import GCN, GIN, GraphSAGE
+
+Say = Callable[[str], None]
+Call = Callable[[], object]
+
+#: What ``against`` may name, the strongest first.
+CONTENDERS = ("relu-compiled", "relu-eager", "pyg-csr", "topk-mask", "dgl")
+#: Ours: what ``maxk train`` runs; plain eager; compiled, and captured on a GPU.
+IMPLEMENTATIONS = ("auto", "eager", "compiled")
+_NETWORKS: dict[str, type[Network]] = {"sage": GraphSAGE, "gcn": GCN, "gin": GIN}
+
+#: Largest distance of a loss and of all gradients together from the truth. Selections that hang on
+#: the last bit of an entry go either way, so this is wider than the kernels' gate.
+LOSS_TOLERANCE, GRADIENT_TOLERANCE = 1e-3, 2e-2
+#: The truth runs in float64 while its activations stay below this.
+TRUTH_BYTES = 16 * 2**30
+
+#: What DGL calls the parameters of its SAGE layer.
+_DGL_NAMES = {
+    "fc_neigh.weight": "lin_l.weight",
+    "fc_self.weight": "lin_r.weight",
+    "fc_self.bias": "lin_l.bias",
+}
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is trained on: a graph with features and labels.
+
+    Attributes:
+        name: Of the graph, as rows carry it.
+        graph: On the device that trains.
+        x: [N, F] features, dense or sparse CSR.
+        target: Labels of the training nodes.
+        classes: Outputs of the network.
+        hidden: D.
+        layers: Graph convolutions.
+    """
+
+    name: str
+    graph: Graph
+    x: Tensor
+    target: Target
+    classes: int
+    hidden: int
+    layers: int
+
+
+@dataclass(frozen=True)
+class EpochBench:
+    """What ``bench epoch`` runs.
+
+    Attributes:
+        suite: Name of the suite, as rows carry it.
+        device: Where.
+        ks: Kept entries; those above the hidden width are left out.
+        models: Of ``sage``, ``gcn``, ``gin``.
+        implementations: Of ours; by default ``auto`` on a CPU and all on a GPU.
+        against: Of :data:`CONTENDERS`; all by default.
+        dropout: Probability.
+        norm: ``layer``, ``batch`` or None.
+        rounds: Epochs of each contender that are timed, at most.
+        budget_s: Seconds after which a timing stops, at three epochs or more.
+    """
+
+    suite: str
+    device: torch.device
+    ks: tuple[int, ...] = (16, 32, 64)
+    models: tuple[str, ...] = ("sage",)
+    implementations: tuple[str, ...] = ()
+    against: tuple[str, ...] = ()
+    dropout: float = 0.5
+    norm: Any = "layer"
+    rounds: int = 9
+    budget_s: float = 60.0
+
+
+def case_task(case: Case, hidden: int, device: torch.device, seed: int = 0) -> Task:
+    """Returns the task of a suite's case: find the planted community from noisy features."""
+    graph, communities = case.draw(device=device, seed=seed)
+    x = node_features(replace(case.config, seed=seed), communities)
+    nodes = torch.rand(graph.num_src, device=device).topk(max(1, graph.num_src * 2 // 3)).indices
+    target = Target(nodes, communities[nodes])
+    return Task(case.graph, graph, x, target, case.config.communities, hidden, case.layers)
+
+
+def dataset_task(name: str, hidden: int, layers: int, device: torch.device) -> Task:
+    """Returns the task of a data set, by name or path."""
+    data = load(name)
+    nodes = data.train_mask.nonzero()[:, 0].to(device)
+    target = Target(nodes, data.y.to(device)[nodes])
+    x, graph = data.x.to(device), data.graph.to(device)
+    return Task(data.name, graph, x, target, data.num_classes, hidden, layers)
+
+
+def epochs(bench: EpochBench, task: Task, say: Say) -> Iterator[list[Row]]:
+    """Yields the rows of one (model, k) after the other.
+
+    Args:
+        bench: What to run.
+        task: What to train on.
+        say: Told what is absent or failed, in words.
+
+    Raises:
+        GateError: Our network's loss or gradients are wrong; nothing of it is timed.
+    """
+    facts = stamp(bench.device)
+    for model in bench.models:
+        field = _Field(bench, task, model, facts, say)
+        public = field.relu_contenders()
+        for k in bench.ks:
+            if k <= task.hidden:
+                yield field.measure(k, public)
+
+
+@dataclass(frozen=True)
+class _Contender:
+    """A call that runs one epoch, and what is known of it before it is timed."""
+
+    call: Call
+    step: Step
+    peak: int | None
+
+
+class _Field:
+    """All contenders of one model on one task."""
+
+    def __init__(
+        self, bench: EpochBench, task: Task, model: str, facts: dict[str, Any], say: Say
+    ) -> None:
+        self.bench, self.task, self.model, self.facts, self.say = bench, task, model, facts, say
+        self.reduce = REDUCE[_NETWORKS[model]]
+        task.graph.prepare(self.reduce)
+        self.relu = self._network("relu", 1)
+        self._wanted = bench.against or CONTENDERS
+
+    def _network(self, nonlinearity: Any, k: int) -> Network:
+        torch.manual_seed(0)
+        network = _NETWORKS[self.model](
+            self.task.x.shape[1],
+            self.task.hidden,
+            self.task.layers,
+            self.task.classes,
+            k=k,
+            nonlinearity=nonlinearity,
+            dropout=self.bench.dropout,
+            norm=self.bench.norm,
+        )
+        return network.to(self.bench.device)
+
+    def _made(self, k: int, compiled: bool) -> tuple[nn.Module, bool]:
+        return self._network("maxk", k), compiled
+
+    def relu_contenders(self) -> dict[str, _Contender]:
+        """Returns those that do not depend on k, gated and warm."""
+        task, truth = self.task, None
+        makers: dict[str, Callable[[], tuple[nn.Module, bool]]] = {
+            "relu-compiled": lambda: (self._network("relu", 1), True),
+            "relu-eager": lambda: (self._network("relu", 1), False),
+            "pyg-csr": lambda: (networks.pyg(self.relu, task.graph), False),
+            "dgl": lambda: (networks.dgl(self.relu, task.graph), False),
+        }
+        found = {}
+        for name, make in makers.items():
+            if name not in self._wanted:
+                continue
+            library = {"pyg-csr": "torch_geometric", "dgl": "dgl"}.get(name)
+            if library is not None and importlib.util.find_spec(library) is None:
+                self.say(f"not timed: {name}: {library} is not installed")
+                continue
+            truth = truth or self._truth(self.relu, torch.relu)
+            contender = self._ready(name, make, truth)
+            if contender is not None:
+                found[name] = contender
+        return found
+
+    def measure(self, k: int, public: dict[str, _Contender]) -> list[Row]:
+        """Gates ours and the masked recipe at one k, and times them beside the others."""
+        task, cuda = self.task, self.bench.device.type == "cuda"
+        network = self._network("maxk", k)
+        truth = self._truth(network, networks.mask_activation(k))
+        ours: dict[str, _Contender] = {}
+        for name in self.bench.implementations or (IMPLEMENTATIONS if cuda else ("auto",)):
+            make = partial(self._made, k, name == "compiled")
+            contender = self._ready(name, make, truth, own=True)
+            if contender is not None:
+                ours[name] = contender
+        theirs = dict(public)
+        if "topk-mask" in self._wanted:
+            mask = self._ready(
+                "topk-mask", lambda: (networks.topk_mask(network, task.graph, k), False), truth
+            )
+            if mask is not None:
+                theirs["topk-mask"] = mask
+        del truth
+        times = interleave(
+            {name: c.call for name, c in (ours | theirs).items()},
+            device=self.bench.device,
+            rounds=self.bench.rounds,
+            cold=False,
+            budget_s=self.bench.budget_s,
+        )
+        return self._rows(k, ours, theirs, times)
+
+    def _forward(self, module: nn.Module) -> Callable[[], Tensor]:
+        x, graph = self.task.x, self.task.graph
+        if isinstance(module, Plain):
+            return lambda: module(x)
+        return lambda: module(x, graph)
+
+    def _truth(self, network: Network, activation: Any) -> tuple[Tensor, dict[str, Tensor]]:
+        task = self.task
+        size = 10 * 8 * task.graph.num_src * task.hidden * (task.layers + 1)
+        dtype = torch.float64 if size <= TRUTH_BYTES else torch.float32
+        product = networks.sparse_product(task.graph, self.reduce, dtype)
+        plain = Plain(network, product, activation).to(dtype)
+        x = task.x.to(dtype)
+        with _precision("highest"):
+            return Step(plain, lambda: plain(x), task.target).gradients()
+
+    def _ready(
+        self,
+        name: str,
+        make: Callable[[], tuple[nn.Module, bool]],
+        truth: tuple[Tensor, dict[str, Tensor]],
+        *,
+        own: bool = False,
+    ) -> _Contender | None:
+        """Builds, gates and warms a contender; None, and says why, where a foreign one fails."""
+        try:
+            return self._prepare(name, make, truth)
+        except (GateError, RuntimeError, NotImplementedError, ImportError) as error:
+            if own and isinstance(error, GateError):
+                raise
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            self.say(f"not timed: {name} {self.model} on {self.task.name}: {reason}")
+            return None
+
+    def _prepare(
+        self,
+        name: str,
+        make: Callable[[], tuple[nn.Module, bool]],
+        truth: tuple[Tensor, dict[str, Tensor]],
+    ) -> _Contender:
+        device = self.bench.device
+        cuda = device.type == "cuda"
+        before = torch.cuda.memory_allocated(device) if cuda else 0
+        module, compiled = make()
+        step = Step(module, self._forward(module), self.task.target)
+        with _precision("highest"):
+            _check(f"{name} {self.model} on {self.task.name}", step.gradients(), truth)
+        if compiled:
+            fast: Any = torch.compile(module)
+            step = Step(module, self._forward_compiled(fast), self.task.target)
+        call: Call = step
+        step()
+        if cuda:
+            torch.cuda.reset_peak_memory_stats(device)
+        step()
+        peak = None
+        if cuda:
+            shared = _nbytes(self.task)
+            peak = torch.cuda.max_memory_allocated(device) - before + shared
+            if compiled or name == "auto":
+                call = captured(step, device)
+        return _Contender(call, step, peak)
+
+    def _forward_compiled(self, fast: Any) -> Callable[[], Tensor]:
+        x, graph = self.task.x, self.task.graph
+        return lambda: fast(x, graph)
+
+    def _rows(
+        self,
+        k: int,
+        ours: dict[str, _Contender],
+        theirs: dict[str, _Contender],
+        times: dict[str, Timing],
+    ) -> list[Row]:
+        task = self.task
+        rows = []
+        for name, contender in (ours | theirs).items():
+            timing = times[name]
+            plain = name in ("auto", "eager", "relu-eager") and not (
+                name == "auto" and "eager" in ours
+            )
+            row = Row(
+                suite=self.bench.suite,
+                op="epoch",
+                implementation=name,
+                graph=task.name,
+                nodes=task.graph.num_src,
+                edges=task.graph.num_edges,
+                width=task.hidden,
+                k=k if name in ours or name == "topk-mask" else None,
+                dtype="float32",
+                ms=timing.ms,
+                ms_low=timing.low,
+                ms_high=timing.high,
+                rounds=len(timing.samples),
+                model=self.model,
+                layers=task.layers,
+                peak_memory=contender.peak,
+                split=contender.step.split() if plain else None,
+                **self.facts,
+            )
+            rows.append(row)
+            if name in ours:
+                for other in theirs:
+                    result = ratio(times[other], timing)
+                    rows.append(
+                        replace(
+                            row,
+                            against=other,
+                            ratio=result.value,
+                            ratio_low=result.low,
+                            ratio_high=result.high,
+                            split=None,
+                        )
+                    )
+        return rows
+
+
+@contextlib.contextmanager
+def _precision(word: str) -> Iterator[None]:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(word)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def _nbytes(task: Task) -> int:
+    """Bytes that all contenders share: features, graph and transpose."""
+    x, graph = task.x, task.graph
+    features = x.nbytes if x.layout == torch.strided else x.values().nbytes + x.col_indices().nbytes
+    adjacency = graph.adjacency("sum", torch.float32)
+    return features + sum(tensor.nbytes for tensor in adjacency.tensors())
+
+
+def _check(
+    where: str,
+    found: tuple[Tensor, dict[str, Tensor]],
+    truth: tuple[Tensor, dict[str, Tensor]],
+) -> None:
+    """Compares loss and gradients; all gradients count as one vector."""
+    loss, expected = float(found[0]), float(truth[0])
+    if not abs(loss - expected) <= LOSS_TOLERANCE * abs(expected):
+        raise GateError(f"{where} is wrong: loss {loss:.6g}, expected {expected:.6g}")
+    mine, theirs = _renamed(found[1]), _renamed(truth[1])
+    if mine.keys() != theirs.keys():
+        raise GateError(f"{where} has other parameters: {sorted(mine.keys() ^ theirs.keys())}")
+    total = sum(float(grad.square().sum()) for grad in theirs.values())
+    far = sum(float((mine[name] - theirs[name]).square().sum()) for name in theirs)
+    error = (far / total) ** 0.5 if total else far
+    if not error <= GRADIENT_TOLERANCE:
+        raise GateError(
+            f"{where} is wrong: gradients differ by {error:.1e}, allowed {GRADIENT_TOLERANCE:.0e}"
+        )
+
+
+def _renamed(grads: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Gradients under the names that the network itself gives its parameters, in float64."""
+    found = {}
+    for name, grad in grads.items():
+        own = name.removeprefix("network.")
+        for theirs, ours in _DGL_NAMES.items():
+            own = own.replace(theirs, ours)
+        found[own] = grad.double()
+    return found
