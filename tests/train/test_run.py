@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from maxk.core.errors import CheckpointError, ConfigError, MaxKError
+from maxk.core.errors import CheckpointError, ConfigError, MaxKError, TrainingError
 from maxk.train import run as runs
 from maxk.train.config import TrainConfig
+from maxk.train.loop import Trainer
 from maxk.train.run import Interrupted, Watcher, open_run, resumed_config, run, saved_config
 
 DATA = "synthetic:nodes=80,degree=4,communities=3,features=6"
@@ -110,6 +111,31 @@ def test_wrong_data_leaves_no_folder(here: Path) -> None:
     with pytest.raises(MaxKError):
         run(replace(SMALL, dataset="nowhere.npz"))
     assert list(here.iterdir()) == []
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_a_run_that_fails_in_its_first_epoch_leaves_nothing(
+    here: Path, monkeypatch: pytest.MonkeyPatch, seeds: int
+) -> None:
+    monkeypatch.setattr(Trainer, "_step", lambda self: float("nan"))
+    with pytest.raises(TrainingError, match="the loss is nan in epoch 1"):
+        run(replace(SMALL, out="failed", seeds=seeds))
+    assert list(here.iterdir()) == []
+
+
+def test_a_run_that_fails_later_keeps_its_best_weights(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = Trainer._step
+    monkeypatch.setattr(
+        Trainer, "_step", lambda self: float("inf") if self.epoch == 3 else step(self)
+    )
+    with pytest.raises(TrainingError, match="the loss is inf in epoch 4"):
+        run(replace(SMALL, out="failed"))
+    monkeypatch.undo()
+    monkeypatch.chdir(here)
+    assert len(losses(here / "failed")) == 3
+    assert 0 <= open_run(here / "failed").evaluate()["test"] <= 1
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from maxk.core.errors import CheckpointError, DataError, DeviceError, TrainingError
+from maxk.core.errors import CheckpointError, CompileError, DataError, DeviceError, TrainingError
 from maxk.data.dataset import Dataset
 from maxk.graph.graph import Graph
 from maxk.train.config import TrainConfig
@@ -104,6 +104,32 @@ def test_a_loss_that_is_no_longer_finite_stops_with_a_sentence(data: Dataset) ->
     assert trainer.epoch == 0
     with pytest.raises(TrainingError, match="no epoch was trained"):
         trainer.summary()
+
+
+def test_a_compiler_that_fails_is_one_sentence(
+    data: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(module: object, inputs: object) -> None:
+        raise RuntimeError("no C++ compiler\nand much more")
+
+    compile_model = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda model: compile_model(model, backend=refuse))
+    with pytest.raises(CompileError) as caught:
+        Trainer(replace(SMALL, compile=True), data).fit()
+    assert "--compile failed: " in str(caught.value)
+    assert "no C++ compiler" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_too_little_memory_on_a_gpu_is_advice(
+    data: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: Trainer) -> float:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    monkeypatch.setattr(Trainer, "_step", full)
+    with pytest.raises(TrainingError, match="does not fit in the memory of cpu; lower --hidden"):
+        Trainer(SMALL, data).fit()
 
 
 def same(a: Trainer, b: Trainer) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from maxk.core.errors import CheckpointError, DataError, DeviceError, TrainingError
+from maxk.core.errors import CheckpointError, CompileError, DataError, DeviceError, TrainingError
 from maxk.data.dataset import Dataset
 from maxk.data.load import load
 from maxk.measure.memory import peak_memory, reset_peak_memory
@@ -102,7 +102,8 @@ class Trainer:
         self.device = resolve_device(config.device)
         if dataset is None:
             dataset = load_dataset(config)
-        self.dataset = dataset.to(self.device)
+        with _within_memory(self.device):
+            self.dataset = dataset.to(self.device)
         self._nodes = _split_nodes(self.dataset)
         self._labels = {name: self.dataset.y[nodes] for name, nodes in self._nodes.items()}
         self.history: list[Epoch] = []
@@ -114,7 +115,7 @@ class Trainer:
             self.model = build_model(config, self.dataset).to(self.device)
         self._forward: Callable[..., Tensor] = self.model
         if config.compile:
-            self._forward = torch.compile(self.model)
+            self._forward = _compiled(self.model)
         self._optimizer = torch.optim.Adam(
             self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay
         )
@@ -150,9 +151,11 @@ class Trainer:
         """Makes one step on all training nodes, then scores every split.
 
         Raises:
-            TrainingError: the loss, or a prediction after the step, is no longer finite.
+            TrainingError: the loss, or a prediction after the step, is no longer finite, or the GPU
+                has too little memory.
+            CompileError: ``compile`` is on and torch.compile failed.
         """
-        with self._own_random(), numerics(self.config):
+        with _within_memory(self.device), self._own_random(), numerics(self.config):
             start = self._clock()
             with self._recorder() as record:
                 loss = self._step()
@@ -392,6 +395,26 @@ def build_model(config: TrainConfig, dataset: Dataset) -> nn.Module:
     return model
 
 
+def _compiled(model: nn.Module) -> Callable[..., Tensor]:
+    # The compiler is imported only where it is asked for.
+    from torch._dynamo.exc import TorchDynamoException
+
+    compiled = torch.compile(model)
+
+    def forward(x: Tensor, graph: Any) -> Tensor:
+        try:
+            result: Tensor = compiled(x, graph)
+        except TorchDynamoException as error:
+            # Behind the first blank line torch says how to report a bug to it.
+            reason = " ".join(str(error).partition("\n\n")[0].split())
+            raise CompileError(
+                f"--compile failed: {reason}; mend that or leave the flag out"
+            ) from error
+        return result
+
+    return forward
+
+
 def resolve_device(name: str) -> torch.device:
     """Returns the device for ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
 
@@ -426,6 +449,17 @@ def numerics(config: TrainConfig) -> Iterator[None]:
     finally:
         torch.set_float32_matmul_precision(precision)
         torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
+
+
+@contextlib.contextmanager
+def _within_memory(device: torch.device) -> Iterator[None]:
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise TrainingError(
+            f"this run does not fit in the memory of {device}; lower --hidden, --layers or --k, "
+            "or use --device cpu ('maxk data describe' estimates the need)"
+        ) from error
 
 
 def _split_nodes(dataset: Dataset) -> dict[str, Tensor]:

@@ -30,7 +30,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from maxk.core.errors import CheckpointError, ConfigError, TrainingError
+from maxk.core.errors import CheckpointError, ConfigError, MaxKError, TrainingError
 from maxk.data.dataset import Dataset
 from maxk.measure.environment import environment
 from maxk.train import checkpoint
@@ -123,10 +123,15 @@ def run(config: TrainConfig, watcher: Watcher | None = None) -> tuple[Path, dict
         _write(folder / CONFIG, longer.to_toml())
         _compare_environment(folder, environment(first.device))
     with _signals() as caught:
-        if config.seeds == 1:
-            summary = _run_seed(first, folder, watcher, caught)
-        else:
-            summary = _run_seeds(first, dataset, folder, watcher, caught)
+        try:
+            if config.seeds == 1:
+                summary = _run_seed(first, folder, watcher, caught)
+            else:
+                summary = _run_seeds(first, dataset, folder, watcher, caught)
+        except MaxKError:
+            if config.resume is None and not first.epoch:
+                _forget(folder)
+            raise
     return folder, summary
 
 
@@ -346,6 +351,14 @@ def _new_folder(config: TrainConfig, dataset: Dataset) -> Path:
             raise CheckpointError(cannot_write(folder, error)) from error
         else:
             return folder
+
+
+def _forget(folder: Path) -> None:
+    """Takes back a folder whose first epoch failed, so that nothing half-made stays."""
+    for path in dict.fromkeys((*seed_folders(folder), folder)):
+        for name in (CONFIG, ENVIRONMENT, EPOCHS):
+            (path / name).unlink(missing_ok=True)
+        path.rmdir()
 
 
 def _portable(config: TrainConfig) -> TrainConfig:
