@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from maxk import nn
     from maxk.cbsr import CBSR
     from maxk.core.errors import MaxKError
-    from maxk.data.load import Dataset, load
+    from maxk.data.dataset import Dataset
+    from maxk.data.load import load
     from maxk.graph.graph import Graph
     from maxk.ops.aggregate import aggregate
     from maxk.ops.dispatch import implementation
@@ -43,7 +44,7 @@ _HOMES = {
     "implementation": "maxk.ops.dispatch",
     "explain": "maxk.ops.explain",
     "load": "maxk.data.load",
-    "Dataset": "maxk.data.load",
+    "Dataset": "maxk.data.dataset",
     "MaxKError": "maxk.core.errors",
 }
 

@@ -62,7 +62,9 @@ def test_bipartite_forward_and_backward(implementation, device, num_src, num_dst
     if k is not None:
         mask = scatter(torch.ones_like(h.values).cpu(), h.columns.cpu(), 12).numpy()
         grad = grad * mask
-    np.testing.assert_allclose(y.detach().cpu().numpy(), matrix @ as_dense(h).detach().cpu().numpy())
+    np.testing.assert_allclose(
+        y.detach().cpu().numpy(), matrix @ as_dense(h).detach().cpu().numpy()
+    )
     np.testing.assert_allclose(x.grad.cpu().numpy(), grad, rtol=1e-12, atol=1e-12)
 
 

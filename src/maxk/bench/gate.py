@@ -98,7 +98,7 @@ class Truth:
             adjacency.csr, _double(adjacency.row_scale), _double(adjacency.column_scale)
         )
         self._weight = _double(weight)
-        self._values = reference.coefficients(self._adjacency, self._weight, torch.float64)
+        self._values = self._adjacency.entries(self._weight, torch.float64)
 
     def forward(self, x: Tensor) -> Tensor:
         """Returns the aggregate of dense ``x`` [N, D] in float64, [M, D]."""

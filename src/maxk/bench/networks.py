@@ -19,7 +19,6 @@ from maxk.graph.graph import Graph
 from maxk.nn.functional import linear
 from maxk.nn.models import GCN, GIN, GraphSAGE
 from maxk.ops.aggregate import aggregate
-from maxk.ops.spmm.reference import coefficients
 
 Network = GraphSAGE | GCN | GIN
 Product = Callable[[Tensor], Tensor]
@@ -115,7 +114,7 @@ def sparse_product(graph: Graph, reduce: str, dtype: torch.dtype) -> Product:
     if reduce == "gcn":
         graph = graph.with_self_loops()
     a = graph.adjacency(reduce, dtype)
-    values = coefficients(a, graph.weight, dtype).detach()
+    values = a.entries(graph.weight, dtype).detach()
     matrix = csr_tensor(a.indptr, a.indices, values, a.num_src)
     transposed = csr_tensor(a.t_indptr, a.t_indices, values[a.t_edges], a.num_dst)
 
@@ -152,7 +151,7 @@ class _PyG(Plain):
         whole = graph.with_self_loops() if reduce == "gcn" else graph
         # PyG's layers take the mean and the sum themselves; the normalisation is cached for it.
         a = whole.adjacency("gcn" if reduce == "gcn" else "sum", torch.float32)
-        values = coefficients(a, whole.weight, torch.float32).detach()
+        values = a.entries(whole.weight, torch.float32).detach()
         self.matrix = csr_tensor(a.indptr, a.indices, values, a.num_src)
         if isinstance(net, GraphSAGE):
             convs = [SAGEConv(width, width) for _ in net.layers]

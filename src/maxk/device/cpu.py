@@ -33,7 +33,7 @@ def kernel(function: F) -> F:
     return compiled
 
 
-@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
+@intrinsic
 def prefetch(typing_context: Any, array: Any, offset: Any) -> Any:
     """Asks for the cache line of ``array.data[offset]``; numba has no call for it."""
     signature = types.void(array, offset)
@@ -55,7 +55,7 @@ def prefetch(typing_context: Any, array: Any, offset: Any) -> Any:
     return signature, codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
+@intrinsic
 def reinterpret(typing_context: Any, value: Any, like: Any) -> Any:
     """The bits of ``value`` read as a number of the type of ``like``.
 
@@ -71,7 +71,7 @@ def reinterpret(typing_context: Any, value: Any, like: Any) -> Any:
     return like(value, like), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
+@intrinsic
 def trailing_zeros(typing_context: Any, word: Any) -> Any:
     """Zero bits below the lowest set bit of a uint64 that is not 0, as int64."""
 
@@ -83,7 +83,7 @@ def trailing_zeros(typing_context: Any, word: Any) -> Any:
 
 def threads() -> int:
     """Threads a kernel uses: as many as torch does. Sets numba to the same number."""
-    count = min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS)
+    count: int = min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS)
     if numba.get_num_threads() != count:
         numba.set_num_threads(count)
     return count

@@ -88,6 +88,17 @@ class Adjacency:
         """GPU work schedule of the transpose's rows."""
         return self.csr.t_schedule
 
+    def entries(self, weight: Tensor | None, dtype: torch.dtype) -> Tensor:
+        """R[t] * w[e] * C[s] of every edge, [E] in CSR order: what a plain sparse matrix holds."""
+        value = torch.ones(self.num_edges, dtype=dtype, device=self.device)
+        if weight is not None:
+            value = value * weight.to(dtype)
+        if self.row_scale is not None:
+            value = value * self.row_scale.to(dtype)[self.csr.rows().long()]
+        if self.column_scale is not None:
+            value = value * self.column_scale.to(dtype)[self.indices.long()]
+        return value
+
     def tensors(self) -> list[Tensor]:
         """Everything but the scales, as the list that a registered operation takes."""
         t = self.csr.transpose

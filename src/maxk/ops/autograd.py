@@ -264,12 +264,12 @@ class Eager:
 
     def select(self, x: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """MaxK."""
-        values, columns = _Select.apply(x, k, self.implementation)  # type: ignore[no-untyped-call]
+        values, columns = _Select.apply(x, k, self.implementation)
         return values, columns
 
     def scatter(self, values: Tensor, columns: Tensor, width: int) -> Tensor:
         """CBSR entries to dense."""
-        dense: Tensor = _Scatter.apply(  # type: ignore[no-untyped-call]
+        dense: Tensor = _Scatter.apply(
             values, columns, width, self.implementation
         )
         return dense
@@ -279,7 +279,7 @@ class Eager:
         columns: Tensor | None, width: int,
     ) -> Tensor:  # fmt: skip
         """dT/dg."""
-        y: Tensor = _Aggregate.apply(  # type: ignore[no-untyped-call]
+        y: Tensor = _Aggregate.apply(
             adjacency, weight, values, columns, width, self.implementation
         )
         return y
@@ -288,7 +288,7 @@ class Eager:
         self, adjacency: Adjacency, weight: Tensor | None, grad: Tensor, columns: Tensor | None
     ) -> Tensor:
         """dT/dv."""
-        du: Tensor = _AggregateT.apply(  # type: ignore[no-untyped-call]
+        du: Tensor = _AggregateT.apply(
             adjacency, weight, grad, columns, self.implementation
         )
         return du
@@ -297,7 +297,7 @@ class Eager:
         self, adjacency: Adjacency, values: Tensor, columns: Tensor | None, grad: Tensor
     ) -> Tensor:
         """dT/dw."""
-        dw: Tensor = _EdgeProducts.apply(  # type: ignore[no-untyped-call]
+        dw: Tensor = _EdgeProducts.apply(
             adjacency, values, columns, grad, self.implementation
         )
         return dw
@@ -438,8 +438,7 @@ def _register_aggregate() -> None:
         return values.new_empty(graph[0].shape[0] - 1, width)
 
     def setup(ctx: Any, inputs: Any, output: Any) -> None:
-        weight, values, columns = inputs[3:6]
-        _save_graph(ctx, inputs, (weight, values if ctx.needs_input_grad[3] else None, columns))
+        _save_graph(ctx, inputs, tuple(inputs[3:6]))
 
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         adjacency, (weight, values, columns) = _load_graph(ctx)

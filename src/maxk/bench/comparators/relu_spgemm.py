@@ -11,7 +11,6 @@ import torch
 from maxk.bench.comparators import Call, Comparator
 from maxk.bench.gate import csr_tensor
 from maxk.bench.problem import Problem
-from maxk.ops.spmm.reference import coefficients
 
 #: The libraries count intermediate products with 32 bits, and keep them all.
 MOST_PRODUCTS = 2**30
@@ -21,7 +20,7 @@ def prepare(problem: Problem, op: str) -> Call:
     """Returns the product of two CSR matrices; the features are compressed beforehand."""
     del op
     a = problem.adjacency
-    values = coefficients(a, problem.graph.weight, problem.x.dtype).detach()
+    values = a.entries(problem.graph.weight, problem.x.dtype).detach()
     matrix = csr_tensor(a.indptr, a.indices, values, a.num_src)
     relu = problem.x.relu().to_sparse_csr()
     features = csr_tensor(relu.crow_indices(), relu.col_indices(), relu.values(), problem.width)

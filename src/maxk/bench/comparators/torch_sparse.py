@@ -11,13 +11,12 @@ import torch
 from maxk.bench.comparators import Call, Comparator
 from maxk.bench.gate import csr_tensor
 from maxk.bench.problem import Problem
-from maxk.ops.spmm.reference import coefficients
 
 
 def prepare(problem: Problem, op: str) -> Call:
     """Returns ``A @ x``, or ``Aᵀ @ grad``, on matrices with the scales folded into the values."""
     a = problem.adjacency
-    values = coefficients(a, problem.graph.weight, problem.x.dtype).detach()
+    values = a.entries(problem.graph.weight, problem.x.dtype).detach()
     if op == "forward":
         matrix, dense = csr_tensor(a.indptr, a.indices, values, a.num_src), problem.x
     else:

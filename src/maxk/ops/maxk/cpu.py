@@ -124,7 +124,7 @@ def _select(
                         p += np.uint64(1)
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]  # numba ships no types
+@njit(cache=True)
 def _middle(low: Any, high: Any, largest: Any, infinity: Any, step: Any, half: Any) -> Any:
     """A key in (low, high]: halves the values while that is quick, the keys after that.
 
