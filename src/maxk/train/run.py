@@ -404,6 +404,7 @@ def _signals() -> Iterator[list[int]]:
 
     def note(number: int, frame: FrameType | None) -> None:
         caught.append(number)
+        log.info("stopping after this epoch; a second signal stops at once, without saving")
         signal.signal(number, before[number])
 
     for watch in watched:
