@@ -62,12 +62,13 @@ def test_help_and_wrong_flags_import_nothing_heavy() -> None:
         "import sys\n"
         "from maxk.cli.main import main\n"
         "codes = [main(words.split()) for words in ('', '--help', 'train --help', 'data --help', "
-        "'info --help', 'train --k 0', 'train --kk 3', 'nothing')]\n"
+        "'info --help', 'data', 'bench', 'bench kernels --help', 'train --k 0', 'train --kk 3', "
+        "'nothing')]\n"
         "heavy = ('torch', 'numba', 'sklearn', 'scipy', 'numpy')\n"
         "print(codes, [name for name in heavy if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "[0, 0, 0, 0, 0, 2, 2, 2] []"
+    assert done.stdout.splitlines()[-1] == "[0, 0, 0, 0, 0, 0, 0, 0, 2, 2, 2] []"
 
 
 def test_the_module_is_the_command(capsys: pytest.CaptureFixture[str]) -> None:

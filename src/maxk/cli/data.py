@@ -7,14 +7,7 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(rich_markup_mode=None)
-
-
-@app.callback(invoke_without_command=True)
-def root(context: typer.Context) -> None:
-    """Look at data sets."""
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+app = typer.Typer(help="Look at data sets.", no_args_is_help=True)
 
 
 @app.command("list")

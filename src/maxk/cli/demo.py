@@ -9,7 +9,9 @@ import typer
 
 
 def demo(
-    epochs: Annotated[int, typer.Option(metavar="N", help="Most training steps of each model.")] = 100,
+    epochs: Annotated[
+        int, typer.Option(metavar="N", help="Most training steps of each model.")
+    ] = 100,
     device: Annotated[
         str, typer.Option(metavar="TEXT", help="auto, cpu, cuda or cuda:N.")
     ] = "auto",

@@ -10,7 +10,8 @@ from typing import Annotated
 
 import typer
 
-from maxk.cli import bench, data, demo, info, runs, train
+from maxk.bench import cli as bench
+from maxk.cli import data, demo, info, runs, train
 from maxk.core.errors import MaxKError
 
 app = typer.Typer(
@@ -25,8 +26,8 @@ app.command("evaluate")(runs.evaluate)
 app.command("predict")(runs.predict)
 app.command("demo")(demo.demo)
 app.command("info")(info.info)
-app.command("bench", context_settings=bench.PASS_ON)(bench.bench)
 app.add_typer(data.app, name="data")
+app.add_typer(bench.app, name="bench")
 
 # typer carries its own copy of click in some versions and imports it in others.
 _UsageError: type[typer.BadParameter] = next(
@@ -64,6 +65,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MaxKError as error:
         return _refuse(str(error))
     except _UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            typer.echo(error.format_message())
+            return 0
         return _refuse(f"{error.format_message()} (see 'maxk --help')")
     except (KeyboardInterrupt, typer.Abort):
         typer.echo("maxk: interrupted", err=True)
