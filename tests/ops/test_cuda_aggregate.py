@@ -12,6 +12,8 @@ from torch import Tensor
 from maxk.cbsr import column_dtype
 from maxk.graph.adjacency import Adjacency
 from maxk.graph.csr import from_edges
+from maxk.ops.spgemm.plan_cuda import CudaPlan as CudaForward
+from maxk.ops.sspmm.plan_cuda import CudaPlan as CudaBackward
 
 pytestmark = pytest.mark.gpu
 
@@ -34,7 +36,9 @@ def make(
     return Adjacency(csr, row, column)
 
 
-def features(rows: int, width: int, k: int, dtype: torch.dtype, seed: int = 1) -> tuple[Tensor, Tensor]:
+def features(
+    rows: int, width: int, k: int, dtype: torch.dtype, seed: int = 1
+) -> tuple[Tensor, Tensor]:
     """Random CBSR entries in any order."""
     g = torch.Generator("cuda").manual_seed(seed)
     columns = torch.rand(rows, width, device="cuda", generator=g).argsort(dim=1)[:, :k]
@@ -81,9 +85,9 @@ def deterministic(request: pytest.FixtureRequest) -> Iterator[bool]:
 
 CASES: list[dict[str, Any]] = [
     {"graph": (50, 40, 600), "width": width, "k": k}
-    for width, k in [(1, 1), (2, 2), (5, 3), (33, 8), (33, 33), (64, 2), (100, 7), (256, 1), (256, 6),
-                     (256, 8), (256, 16), (256, 32), (256, 64), (256, 96), (256, 192), (256, 256),
-                     (257, 32), (384, 32), (512, 48), (1000, 32), (1000, 1000), (4096, 32),
+    for width, k in [(1, 1), (2, 2), (5, 3), (33, 8), (33, 33), (64, 2), (100, 7), (256, 1),
+                     (256, 6), (256, 8), (256, 16), (256, 32), (256, 64), (256, 96), (256, 192),
+                     (256, 256), (257, 32), (384, 32), (512, 48), (1000, 32), (1000, 1000), (4096, 32),
                      (4097, 9), (9000, 40), (33000, 12)]
 ] + [
     {"graph": (300, 200, 20000), "width": 256, "k": 32, "hub": 3000},
@@ -145,6 +149,52 @@ def test_backward(case: dict[str, Any], weighted: bool, deterministic: bool) -> 
             assert torch.equal(got, cuda.sspmm(adjacency, weight, grad, columns))
 
 
+FORWARD = [
+    CudaForward(kernel, "asked for", copies, warps, loads, 256, blocks, pieces)
+    for kernel, copies, warps, loads, blocks, pieces in [
+        ("fixed", 1, 2, 4, 20, 4), ("fixed", 2, 2, 4, 20, 2), ("fixed", 4, 4, 2, 8, 1),
+        ("float", 1, 4, 16, 8, 1), ("float", 2, 2, 8, 20, 1), ("float", 4, 2, 8, 20, 1),
+        ("dense", 1, 1, 1, 1, 1),
+    ]
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("plan", FORWARD, ids=str)
+@pytest.mark.parametrize("k", [2, 5, 16, 32, 64, 96, 128, 192])
+def test_every_forward_plan_is_right(k: int, plan: CudaForward) -> None:
+    from maxk.ops.spgemm import cuda
+
+    adjacency = make(300, 203, 9000, scaled=True, hub=1500)
+    values, columns = features(300, 256, k, torch.float32)
+    dense = torch.zeros(300, 256, dtype=torch.float64, device="cuda")
+    dense.scatter_(1, columns.long(), values.double())
+    got = cuda.run(plan, adjacency, None, values, columns, 256)
+    close(got, truth(adjacency, None) @ dense, torch.float32)
+
+
+BACKWARD = [
+    CudaBackward("scatter", "asked for", vector, 2, unroll, staged, blocks, panels)
+    for vector, unroll, staged, blocks, panels in [
+        (1, 2, True, 20, 1), (2, 4, True, 16, 1), (4, 4, True, 16, 3), (4, 2, False, 20, 5),
+    ]
+]  # fmt: skip
+BACKWARD += [CudaBackward("gather", "asked for", staged=False), CudaBackward("dense", "asked for")]
+
+
+@pytest.mark.parametrize("plan", BACKWARD, ids=str)
+@pytest.mark.parametrize("k", [4, 32, 64, 96, 192])
+@pytest.mark.parametrize("weighted", [False, True], ids=["ones", "weighted"])
+def test_every_backward_plan_is_right(k: int, plan: CudaBackward, weighted: bool) -> None:
+    from maxk.ops.sspmm import cuda
+
+    adjacency = make(300, 203, 9000, scaled=True, hub=1500)
+    weight = torch.randn(adjacency.num_edges, device="cuda") if weighted else None
+    _, columns = features(300, 256, k, torch.float32)
+    grad = torch.randn(203, 256, device="cuda")
+    expected = (truth(adjacency, weight).T @ grad.double()).gather(1, columns.long())
+    close(cuda.run(plan, adjacency, weight, grad, columns), expected, torch.float32)
+
+
 @pytest.mark.parametrize("case", CASES, ids=IDS)
 def test_gradient_of_weights(case: dict[str, Any]) -> None:
     from maxk.ops.spmm import cuda as dense_cuda
@@ -186,8 +236,14 @@ def test_float64() -> None:
 
     adjacency = make(70, 50, 900)
     values, columns = features(70, 40, 7, torch.float64)
-    dense = torch.zeros(70, 40, dtype=torch.float64, device="cuda").scatter_(1, columns.long(), values)
-    close(forward.spgemm(adjacency, None, values, columns, 40), truth(adjacency, None) @ dense, torch.float64)
+    dense = torch.zeros(70, 40, dtype=torch.float64, device="cuda").scatter_(
+        1, columns.long(), values
+    )
+    close(
+        forward.spgemm(adjacency, None, values, columns, 40),
+        truth(adjacency, None) @ dense,
+        torch.float64,
+    )
     grad = torch.randn(50, 40, dtype=torch.float64, device="cuda")
     expected = (truth(adjacency, None).T @ grad).gather(1, columns.long())
     close(backward.sspmm(adjacency, None, grad, columns), expected, torch.float64)
@@ -244,7 +300,9 @@ class TestFixedPoint:
         torch.set_float32_matmul_precision("high")
         return y, floats
 
-    @pytest.mark.parametrize("outlier", [1e6, -1e12, 3e38, float("inf"), -float("inf"), float("nan")])
+    @pytest.mark.parametrize(
+        "outlier", [1e6, -1e12, 3e38, float("inf"), -float("inf"), float("nan")]
+    )
     def test_outlier(self, outlier: float) -> None:
         adjacency = make(400, 300, 8000)
         values, columns = features(400, 256, 32, torch.float32)
@@ -253,7 +311,10 @@ class TestFixedPoint:
         finite = torch.isfinite(floats)
         assert torch.equal(finite, torch.isfinite(y))
         assert torch.equal(torch.isnan(floats), torch.isnan(y))
-        rows = ~(adjacency.csr.rows().long()[adjacency.indices == 17].unsqueeze(1) == torch.arange(300, device="cuda")).any(0)
+        rows = ~(
+            adjacency.csr.rows().long()[adjacency.indices == 17].unsqueeze(1)
+            == torch.arange(300, device="cuda")
+        ).any(0)
         torch.testing.assert_close(y[rows], floats[rows], rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(y[finite], floats[finite], rtol=1e-4, atol=1e-5)
 
@@ -277,4 +338,6 @@ class TestFixedPoint:
             values = torch.full((1, 4), sign, device="cuda")
             columns = torch.tensor([[0, 100, 200, 255]], dtype=torch.uint8, device="cuda")
             y, _ = self.run(values, columns, adjacency)
-            torch.testing.assert_close(y[0, columns[0].long()], 40000 * values[0], rtol=1e-6, atol=0.0)
+            torch.testing.assert_close(
+                y[0, columns[0].long()], 40000 * values[0], rtol=1e-6, atol=0.0
+            )

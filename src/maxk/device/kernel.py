@@ -61,7 +61,7 @@ class Spec:
 
 @dataclass(frozen=True)
 class Resources:
-    """What the assembler says of one kernel: registers a thread, bytes spilled, static shared bytes."""
+    """The assembler's report: registers a thread, bytes spilled, bytes of static shared memory."""
 
     registers: int
     spill_bytes: int
@@ -77,17 +77,14 @@ class Binary:
 
     def resources(self, entry: str) -> Resources:
         """Reads the assembler's report of one function out of the log."""
-        found = re.search(
-            rf"entry function '{entry}'.*?\n.*?\n\D*(\d+) bytes stack frame, (\d+) bytes spill stores, "
-            r"(\d+) bytes spill loads\n.*?Used (\d+) registers(.*)",
-            self.log,
-        )
-        if found is None:
+        parts = self.log.partition(f"entry function '{entry}'")[2]
+        registers = re.search(r"Used (\d+) registers(.*)", parts)
+        if registers is None:
             raise CompileError(f"the compiler's log says nothing of {entry}: {self.log}")
-        shared = re.search(r"(\d+) bytes smem", found[5])
-        return Resources(
-            int(found[4]), int(found[2]) + int(found[3]), int(shared[1]) if shared else 0
-        )
+        until_next = parts.partition("entry function")[0]
+        spills = re.findall(r"(\d+) bytes spill (?:stores|loads)", until_next)
+        shared = re.search(r"(\d+) bytes smem", registers[2])
+        return Resources(int(registers[1]), sum(map(int, spills)), int(shared[1]) if shared else 0)
 
 
 def build(spec: Spec, capability: tuple[int, int]) -> Binary:
@@ -158,7 +155,7 @@ def _load(key: str) -> Binary | None:
 
 
 def _store(key: str, spec: Spec, binary: Binary) -> None:
-    """Writes a cache entry, each file whole or not at all; a folder that cannot be written is fine."""
+    """Writes a cache entry, each file whole or not at all; without a writable folder, nothing."""
     folder = settings().cache_dir / "kernels"
     note = {
         "kernel": str(spec),
@@ -193,7 +190,8 @@ def _nvrtc(function: str, *args: Any) -> Any:
 
 
 def _compile(
-    spec: Spec, text: str, headers: Sequence[tuple[str, str]], options: Sequence[str], *, as_ptx: bool
+    spec: Spec, text: str, headers: Sequence[tuple[str, str]], options: Sequence[str], *,
+    as_ptx: bool,
 ) -> Binary:  # fmt: skip
     from cuda.bindings import nvrtc
 
@@ -249,7 +247,9 @@ class Kernel:
             return
         if len(args) != len(self._types):
             raise TypeError(f"{self._name} takes {len(self._types)} arguments, got {len(args)}")
-        values = tuple(a.data_ptr() if isinstance(a, Tensor) else 0 if a is None else a for a in args)
+        values = tuple(
+            [0 if a is None else a.data_ptr() if isinstance(a, Tensor) else a for a in args]
+        )
         if torch.cuda.current_device() == self._index:
             self._launch(x, y, warps, shared, values)
         else:
@@ -257,10 +257,8 @@ class Kernel:
                 self._launch(x, y, warps, shared, values)
 
     def _launch(self, x: int, y: int, warps: int, shared: int, values: tuple[Any, ...]) -> None:
-        from cuda.bindings import driver
-
         stream = torch.cuda.current_stream(self._index).cuda_stream
-        launch = driver.cuLaunchKernel
+        launch = _launcher()
         params = (values, self._types)
         error = launch(self._function, x, y, 1, 32 * warps, 1, 1, shared, stream, params, 0)[0]
         if int(error) == _INVALID_CONTEXT:
@@ -271,6 +269,13 @@ class Kernel:
                 f"launching {self._name} failed: {_error_name(error)} (grid {x} x {y}, "
                 f"{warps} warps, {shared} bytes of shared memory)"
             )
+
+
+@cache
+def _launcher() -> Any:
+    from cuda.bindings import driver
+
+    return driver.cuLaunchKernel
 
 
 _lock = threading.Lock()

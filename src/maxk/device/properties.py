@@ -54,12 +54,12 @@ def _properties(index: int) -> DeviceProperties:
         name=p.name,
         capability=(p.major, p.minor),
         processors=p.multi_processor_count,
-        shared_per_block=p.shared_memory_per_block_optin,
+        shared_per_block=getattr(p, "shared_memory_per_block_optin", p.shared_memory_per_block),
         shared_per_processor=p.shared_memory_per_multiprocessor,
         l2_bytes=p.L2_cache_size,
         memory_bytes=p.total_memory,
     )
 
 
-#: The card on which the plans' thresholds were measured; what a plan assumes where no device is at hand.
+#: The card on which the plans' thresholds were measured; for plans without a device at hand.
 H200 = DeviceProperties("NVIDIA H200", (9, 0), 132, 232448, 233472, 62914560, 150 * 10**9)

@@ -1,8 +1,8 @@
 """Rows of a CSR matrix cut into pieces of work for the warps of a GPU.
 
 A row of at most :data:`PIECE_EDGES` edges is one piece and its result is stored whole. A longer row
-is cut into pieces of nearly equal length; their partial sums go to numbered slots of a workspace and
-are added in the order of the edges, so that results repeat bit by bit.
+is cut into pieces of nearly equal length; their partial sums go to numbered slots of a workspace
+and are added in the order of the edges, so that results repeat bit by bit.
 
 All sizes are bounds that follow from the shapes alone: nothing is copied to the host, and
 ``torch.compile`` can trace the construction. Unused entries carry row -1.
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 #: Longest piece. Fixed-point sums rely on it: 512 values of 23 bits stay inside 32. Pieces of 256
 #: double the partial sums of a graph with hundreds of edges a row, for no better balance.
@@ -57,6 +58,21 @@ class Schedule:
         """Inverse of :meth:`tensors`."""
         pieces, long_rows = tensors
         return Schedule(pieces, long_rows)
+
+
+# Row pointers -> their schedule.
+_cache: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+
+
+def schedule_of(indptr: Tensor, num_edges: int) -> Schedule:
+    """The schedule of a CSR matrix, built once in the life of its row pointers.
+
+    Registered operations receive a graph as plain tensors and would build it anew each call.
+    """
+    if indptr not in _cache:
+        _cache[indptr] = build_schedule(indptr, num_edges)
+    found: Schedule = _cache[indptr]
+    return found
 
 
 def build_schedule(indptr: Tensor, num_edges: int) -> Schedule:

@@ -16,6 +16,9 @@ __device__ __forceinline__ Piece read_piece(const int4* __restrict__ pieces, i64
   return p;
 }
 
+// Asks for the line of p ahead of time.
+__device__ __forceinline__ void prefetch(const void* p) { asm volatile("prefetch.global.L1 [%0];" ::"l"(p)); }
+
 // Adds a long row's partial sums in the order of its edges and writes the scaled row. One block a long row.
 template <int COLUMNS>
 __device__ __forceinline__ void fold_row(const int4* __restrict__ long_rows, const float* __restrict__ partial, const float* __restrict__ scale,

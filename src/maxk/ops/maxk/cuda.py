@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from maxk.cbsr import column_dtype, largest_columns
-from maxk.device.kernel import Spec, aligned, kernel
-from maxk.ops.maxk.plan_cuda import plan_cuda
+from maxk.device.kernel import Kernel, Spec, aligned, kernel
+from maxk.ops.maxk.plan_cuda import CudaPlan, plan_cuda
 from maxk.ops.shape import VALUE_CODES, FeatureShape, warps_that_fit
 
 SOURCE = Path(__file__).with_name("kernel.cu")
@@ -23,17 +24,29 @@ def select(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
     shape = FeatureShape(width, k, x.dtype)
     plan = plan_cuda(shape)
     if plan.kernel == "reference":
-        columns = largest_columns(x, k)
+        # CUDA's sort ranks a NaN with the sign last; here all NaN are alike.
+        columns = largest_columns(x.masked_fill(x.isnan(), float("nan")), k)
         return x.gather(1, columns), columns.to(column_dtype(width))
     x = aligned(x)
     values = torch.empty(rows, k, dtype=x.dtype, device=x.device)
     kept = torch.empty(rows, k, dtype=column_dtype(width), device=x.device)
-    entry = "maxk_select" if plan.kernel == "registers" else "maxk_select_stream"
-    run = kernel(Spec(SOURCE, entry, plan.macros(shape)), "plpp", x.device)
+    run = _select_kernel(plan, shape, x.device)
     run(-(-rows // plan.warps), plan.warps, x, rows, values, kept)
     return values, kept
 
 
+def select_spec(plan: CudaPlan, shape: FeatureShape) -> Spec:
+    """The select's instance."""
+    entry = "maxk_select" if plan.kernel == "registers" else "maxk_select_stream"
+    return Spec(SOURCE, entry, plan.macros(shape))
+
+
+@lru_cache(maxsize=256)
+def _select_kernel(plan: CudaPlan, shape: FeatureShape, device: torch.device) -> Kernel:
+    return kernel(select_spec(plan, shape), "plpp", device)
+
+
+@lru_cache(maxsize=256)
 def scatter_spec(shape: FeatureShape) -> tuple[Spec, int, int]:
     """The scatter's instance, its warps a block and its segments a row."""
     segment = min(shape.width, SEGMENT)

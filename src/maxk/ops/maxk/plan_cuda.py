@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from maxk.device.kernel import Macros
@@ -37,6 +38,7 @@ class CudaPlan:
 WIDEST_IN_REGISTERS = 2048
 
 
+@lru_cache(maxsize=256)
 def plan_cuda(shape: FeatureShape) -> CudaPlan:
     """Chooses the variant for a feature shape."""
     if shape.dtype not in VALUE_CODES:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from maxk.device.kernel import Macros, Spec, aligned, kernel
+from maxk.device.kernel import Kernel, Macros, Spec, aligned, kernel
 from maxk.graph.adjacency import Adjacency
 from maxk.ops.operands_cuda import edge_indices, floats, workspace
 from maxk.ops.shape import FeatureShape
@@ -25,7 +26,14 @@ def spgemm(
 ) -> Tensor:
     """Forward aggregation of CBSR features, [M, D]."""
     shape = FeatureShape(width, values.shape[1], values.dtype)
-    return run(plan_cuda(adjacency, shape, weighted=weight is not None), adjacency, weight, values, columns, width)
+    return run(
+        plan_cuda(adjacency, shape, weighted=weight is not None),
+        adjacency,
+        weight,
+        values,
+        columns,
+        width,
+    )
 
 
 def run(
@@ -44,64 +52,88 @@ def run(
     shape = FeatureShape(width, values.shape[1], values.dtype)
     device, schedule = values.device, adjacency.schedule
     values, columns = aligned(values), aligned(columns)
-    indices = edge_indices(adjacency.indices)
+    indices, weight = edge_indices(adjacency.indices), floats(weight)
     row_scale, column_scale = floats(adjacency.row_scale), floats(adjacency.column_scale)
     partial = workspace(schedule, width, device)
-    macros = plan.macros(shape)
-    blocks = -(-schedule.num_pieces // plan.warps)
+    weighted = weight is not None or column_scale is not None
+    kernels = _kernels(plan, shape, weighted, device)
+    blocks = -(-schedule.num_pieces // (plan.warps * plan.pieces))
+    shared = plan.shared_bytes
     if plan.kernel == "fixed":
-        words = _pack(shape, values, columns, column_scale)
-        main = kernel(Spec(SOURCE, "spgemm_fixed", macros), "plppppppppp", device, plan.shared_bytes)
-        main(
-            blocks, plan.warps, schedule.pieces, schedule.num_pieces, indices, words.words,
-            words.header, values, columns, column_scale, row_scale, y, partial,
-            shared=plan.shared_bytes,
+        words, header = _pack(kernels, values, columns, column_scale)
+        kernels.main(
+            blocks, plan.warps, schedule.pieces, schedule.num_pieces, indices, words, header,
+            values, columns, column_scale, row_scale, y, partial, adjacency.num_edges,
+            shared=shared,
         )  # fmt: skip
     else:
-        weighted: Macros = (("WEIGHTED", 1),) if weight is not None or column_scale is not None else ()
-        main = kernel(Spec(SOURCE, "spgemm_float", macros + weighted), "plpppppppp", device, plan.shared_bytes)
-        main(
+        kernels.main(
             (blocks, -(-width // plan.segment)), plan.warps, schedule.pieces, schedule.num_pieces,
-            indices, values, columns, floats(weight), column_scale, row_scale, y, partial,
-            shared=plan.shared_bytes,
+            indices, values, columns, weight, column_scale, row_scale, y, partial, shared=shared,
         )  # fmt: skip
-    fold = kernel(Spec(SOURCE, "spgemm_fold", (*base_macros(shape), ("FOLD", 1))), "pppp", device)
-    fold(schedule.num_long_rows, 8 if width > 128 else 4, schedule.long_rows, partial, row_scale, y)
+    if partial is not None:
+        threads = 8 if width > 128 else 4
+        kernels.fold(schedule.num_long_rows, threads, schedule.long_rows, partial, row_scale, y)
     return y
 
 
 @dataclass(frozen=True)
-class Words:
-    """Features as fixed-point words.
+class _Kernels:
+    """The loaded kernels of one plan."""
 
-    Attributes:
-        words: int32 [N, k rounded up to a multiple of 4].
-        header: int32 [2]: whether the floats must be used instead; the bits of a step's size.
+    main: Kernel
+    fold: Kernel
+    range: Kernel | None = None
+    pack: Kernel | None = None
+
+
+def specs(plan: CudaPlan, shape: FeatureShape, *, weighted: bool) -> dict[str, Spec]:
+    """The kernel instances of a plan; ``weighted`` where edges or sources carry a factor."""
+    macros = plan.macros(shape)
+    fold = Spec(SOURCE, "spgemm_fold", (*base_macros(shape), ("FOLD", 1)))
+    if plan.kernel == "float":
+        main = Spec(SOURCE, "spgemm_float", macros + ((("WEIGHTED", 1),) if weighted else ()))
+        return {"main": main, "fold": fold}
+    words: Macros = (*base_macros(shape), *word_macros(shape.width), ("RANGE", 1))
+    words += (("SCALED", 1),) if weighted else ()
+    return {
+        "main": Spec(SOURCE, "spgemm_fixed", macros),
+        "fold": fold,
+        "range": Spec(SOURCE, "spgemm_range", words),
+        "pack": Spec(SOURCE, "spgemm_pack", words),
+    }
+
+
+_SIGNATURES = {"range": "pplp", "pack": "ppplpipp", "fold": "pppp"}
+
+
+@lru_cache(maxsize=256)
+def _kernels(plan: CudaPlan, shape: FeatureShape, weighted: bool, device: torch.device) -> _Kernels:
+    signatures = {**_SIGNATURES, "main": "plpppppppppl" if plan.kernel == "fixed" else "plpppppppp"}
+    return _Kernels(**{
+        name: kernel(spec, signatures[name], device, plan.shared_bytes if name == "main" else 0)
+        for name, spec in specs(plan, shape, weighted=weighted).items()
+    })  # fmt: skip
+
+
+def _pack(
+    kernels: _Kernels, values: Tensor, columns: Tensor, column_scale: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Fixed-point words, int32 [N, k rounded up to a multiple of 4], and their header, int32 [2].
+
+    The header says whether the floats must be used instead, and holds the bits of a step's size.
     """
-
-    words: Tensor
-    header: Tensor
-
-
-def pack_macros(shape: FeatureShape, *, scaled: bool) -> Macros:
-    """Values that specialise the two kernels that make words."""
-    macros = (*base_macros(shape), *word_macros(shape.width), ("RANGE", 1))
-    return (*macros, ("SCALED", 1)) if scaled else macros
-
-
-def _pack(shape: FeatureShape, values: Tensor, columns: Tensor, column_scale: Tensor | None) -> Words:
+    assert kernels.range is not None and kernels.pack is not None
     rows, k = values.shape
     device = values.device
-    words = torch.empty(rows, -(-k // 4) * 4, dtype=torch.int32, device=device)
-    header = torch.empty(2, dtype=torch.int32, device=device)
+    size = rows * (-(-k // 4) * 4)
+    # One allocation: the words first, which are read 16 bytes at a time.
+    room = torch.empty(size + 2 + 2 * RANGE_BLOCKS, dtype=torch.int32, device=device)
+    words, header, parts = room.split([size, 2, 2 * RANGE_BLOCKS])
     blocks = max(1, min(RANGE_BLOCKS, rows * k // 4096))
-    parts = torch.empty(blocks, 2, dtype=torch.int32, device=device)
-    macros = pack_macros(shape, scaled=column_scale is not None)
-    kernel(Spec(SOURCE, "spgemm_range", macros), "pplp", device)(
-        blocks, 16, values, column_scale, rows, parts
-    )
-    kernel(Spec(SOURCE, "spgemm_pack", macros), "ppplpipp", device)(
-        max(1, min(PACK_BLOCKS, words.numel() // 1024)), 8,
-        values, columns, column_scale, rows, parts, blocks, header, words,
+    kernels.range(blocks, 16, values, column_scale, rows, parts)
+    kernels.pack(
+        max(1, min(PACK_BLOCKS, size // 1024)), 8, values, columns, column_scale, rows, parts,
+        blocks, header, words,
     )  # fmt: skip
-    return Words(words, header)
+    return words, header

@@ -4,14 +4,23 @@
 // the entries' order by column modulo 8 spread a step's additions over the banks. Whole rows are stored; pieces of long rows go to a
 // workspace which spgemm_fold adds in order: the result is repeatable bit by bit.
 //
-// Macros: VALUE, COLUMN_BYTES, WIDTH (D), K, COPIES, WARPS, UNROLL; WEIGHTED (edge weights or column scales, floats only);
+// Macros: VALUE, COLUMN_BYTES, WIDTH (D), K, COPIES, WARPS, UNROLL (loads in flight a lane), MIN_BLOCKS (blocks a multiprocessor that
+// registers leave room for), PIECES (pieces a warp takes one after the other); WEIGHTED (edge weights or column scales, floats only);
 // SEGMENT (columns a warp accumulates; below WIDTH, blockIdx.y names the segment, floats only);
 // COLUMN_BITS, LIMIT (fixed point: bits of a word that hold the column, largest integer value); SCALED (range, pack).
 #include "numeric.cuh"
 #include "piece.cuh"
 
+#ifndef PIECES
+#define PIECES 1
+#endif
 #ifndef MIN_BLOCKS
 #define MIN_BLOCKS 1
+#endif
+// From sm_100 on the compiler spills where sm_80 and sm_90 do with 48 registers.
+#if __CUDA_ARCH__ >= 1000 && MIN_BLOCKS > 16
+#undef MIN_BLOCKS
+#define MIN_BLOCKS 16
 #endif
 
 #ifdef LIMIT
@@ -109,7 +118,21 @@ extern "C" __global__ void __launch_bounds__(256)
 #pragma unroll
     for (int i = 0; i < 4; i++)
       w[i] = (u32)max(min(__float2int_rn(scaled(to_float(v[i]), column_scale, row) * scale), LIMIT), -LIMIT) << COLUMN_BITS | (u32)c[i];
-    words[t] = make_uint4(w[0], w[1], w[2], w[3]);
+    if constexpr (K % 4 == 0 && K < 32) {
+      // Several edges share a step of the sum: turned by its own amount, a row does not meet the others' residues.
+      u32 turn = (u32)row * 0x9e3779b1u >> 16;
+      u32 shift = turn & 3, vector = ((u32)(t - row * STRIDE) + (turn >> 2)) % STRIDE;
+#pragma unroll
+      for (int s = 1; s <= 2; s *= 2)
+        if (shift & s) {
+          u32 a = w[0], b = w[1];
+          if (s == 1) w[0] = w[1], w[1] = w[2], w[2] = w[3], w[3] = a;
+          else w[0] = w[2], w[1] = w[3], w[2] = a, w[3] = b;
+        }
+      words[row * STRIDE + vector] = make_uint4(w[0], w[1], w[2], w[3]);
+    } else {
+      words[t] = make_uint4(w[0], w[1], w[2], w[3]);
+    }
   }
 }
 #endif
@@ -130,13 +153,13 @@ struct Entries {
 };
 
 // Adds the piece's edges with GROUPS edges side by side, each in its own copy of the accumulators: columns of one edge differ, so a
-// plain read, add, write cannot collide.
-template <int GROUPS>
+// plain read, add, write cannot collide. LOADS entries a lane are in flight.
+template <int GROUPS, int LOADS>
 __device__ __forceinline__ void add_floats(const Piece& piece, const int* __restrict__ indices, const Entries& in, int first_column, float* sums) {
   constexpr int LANES = 32 / GROUPS, PER = (K + LANES - 1) / LANES;
   constexpr bool EXACT = PER * LANES == K && PER <= 8;  // every lane has PER neighbouring entries, read as vectors
   constexpr int V = EXACT ? vector_width(PER, 4) : 1;
-  constexpr int BLOCK = PER < 8 ? PER : 8, EDGES = BLOCK >= UNROLL * 4 ? 1 : (UNROLL * 4) / BLOCK;
+  constexpr int BLOCK = PER < 8 ? PER : 8, EDGES = BLOCK >= LOADS ? 1 : LOADS / BLOCK;
   int lane = threadIdx.x & 31, group = lane / LANES, at = lane % LANES;
   const int* sources = indices + piece.start;
   float* mine = sums + group;
@@ -239,6 +262,11 @@ struct Output {
   float* partial;
 };
 
+// Results are not read again here: they need not push the features out of the L2.
+__device__ __forceinline__ void store_once(value_t* p, value_t v) {
+  __stcs(p, v);
+}
+
 template <class T>
 __device__ __forceinline__ void write_row(const Piece& piece, const T* sums, float unit, int first_column, const Output& out) {
   __syncwarp();
@@ -247,7 +275,7 @@ __device__ __forceinline__ void write_row(const Piece& piece, const T* sums, flo
     float s = unit * (out.row_scale ? __ldg(out.row_scale + piece.row) : 1.f);
     value_t* y = out.y + (i64)piece.row * WIDTH + first_column;
 #pragma unroll 8
-    for (int c = lane; c < count; c += 32) y[c] = from_float((float)sum_copies(sums, c) * s);
+    for (int c = lane; c < count; c += 32) store_once(y + c, from_float((float)sum_copies(sums, c) * s));
   } else {
     float* p = out.partial + (i64)piece.slot * WIDTH + first_column;
 #pragma unroll 8
@@ -258,54 +286,67 @@ __device__ __forceinline__ void write_row(const Piece& piece, const T* sums, flo
 extern __shared__ __align__(16) u32 shared_sums[];
 
 #ifdef LIMIT
-// Integer additions to shared memory need no read back, and their order does not matter.
+// Adds LOADS vectors a lane, from vector t on in steps of 32. Integer additions to shared memory need no read back, and their order does
+// not matter.
+template <int LOADS, bool WHOLE>
+__device__ __forceinline__ void add_words(u32 t, u32 total, const int* __restrict__ sources, const uint4* __restrict__ words, int* sums) {
+  u32 source[LOADS];
+  uint4 w[LOADS];
+#pragma unroll
+  for (int u = 0; u < LOADS; u++) source[u] = WHOLE || t + u * 32 < total ? (u32)__ldg(sources + (t + u * 32) / STRIDE) : 0u;
+#pragma unroll
+  for (int u = 0; u < LOADS; u++)
+    if (WHOLE || t + u * 32 < total) w[u] = __ldg(words + (u64)source[u] * STRIDE + (t + u * 32) % STRIDE);
+#pragma unroll
+  for (int u = 0; u < LOADS; u++) {
+    if (WHOLE || t + u * 32 < total) {
+      u32 word[4] = {w[u].x, w[u].y, w[u].z, w[u].w};
+#pragma unroll
+      for (int r = 0; r < 4; r++)
+        if (K % 4 == 0 || (t + u * 32) % STRIDE * 4 + r < K)
+          atomicAdd(sums + (word[r] & ((1u << COLUMN_BITS) - 1u)) * COPIES, (int)word[r] >> COLUMN_BITS);
+    }
+  }
+}
+
+// Rare, and kept apart so that it takes no registers of the usual way.
+__device__ __noinline__ void instead_of_words(Piece piece, const int* indices, Entries in, float* sums, Output out) {
+  add_floats<1, 4>(piece, indices, in, 0, sums);
+  write_row(piece, sums, 1.f, 0, out);
+}
+
 extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS)
     spgemm_fixed(const int4* __restrict__ pieces, i64 count, const int* __restrict__ indices, const uint4* __restrict__ words,
                  const Header* __restrict__ header, const value_t* __restrict__ values, const column_t* __restrict__ columns,
-                 const float* __restrict__ column_scale, const float* __restrict__ row_scale, value_t* __restrict__ y, float* __restrict__ partial) {
-  i64 index = (i64)blockIdx.x * WARPS + (threadIdx.x >> 5);
-  if (index >= count) return;
-  Piece piece = read_piece(pieces, index);
-  if (piece.row < 0) return;
-  int use_floats = __ldg(&header->use_floats);
+                 const float* __restrict__ column_scale, const float* __restrict__ row_scale, value_t* __restrict__ y, float* __restrict__ partial,
+                 i64 edges) {
+  i64 first = ((i64)blockIdx.x * WARPS + (threadIdx.x >> 5)) * PIECES;
+  int lane = threadIdx.x & 31;
   Output out = {row_scale, y, partial};
-  u32* sums = clear_sums(shared_sums);
-  if (use_floats) {
-    Entries in = {values, columns, nullptr, column_scale};
-    add_floats<1>(piece, indices, in, 0, (float*)sums);
-    write_row(piece, (const float*)sums, 1.f, 0, out);
-    return;
-  }
-  int lane = threadIdx.x & 31, total = piece.length * STRIDE;
-  const int* sources = indices + piece.start;
-  u32* mine = sums + lane / (32 / COPIES);
 #pragma unroll 1
-  for (int base = lane; base < total; base += 32 * UNROLL) {
-    u32 source[UNROLL];
-    uint4 w[UNROLL];
-#pragma unroll
-    for (int u = 0; u < UNROLL; u++) {
-      int t = base + u * 32;
-      source[u] = t < total ? (u32)__ldg(sources + t / STRIDE) : 0u;
+  for (int q = 0; q < PIECES && first + q < count; q++) {
+    Piece piece = read_piece(pieces, first + q);
+    if (piece.row < 0) return;
+    const int* sources = indices + piece.start;
+    if (PIECES > 1 && q + 1 < PIECES && lane < 2 && piece.start + piece.length + lane * 32 < edges)
+      prefetch(sources + piece.length + lane * 32);  // the next piece's edges follow
+    u32* sums = clear_sums(shared_sums);
+    if (__ldg(&header->use_floats)) {
+      instead_of_words(piece, indices, {values, columns, nullptr, column_scale}, (float*)sums, out);
+    } else {
+      int total = piece.length * STRIDE;
+      // Entries are sorted by column modulo 8. An edge's lanes of equal residue take different copies, and so do a step's edges.
+      constexpr int SPREAD = STRIDE >= 8 && 32 % STRIDE == 0 ? COPIES * STRIDE / 32 : 0;
+      int copy = SPREAD > 1 ? lane / STRIDE * SPREAD + lane % SPREAD : SPREAD == 1 ? lane / STRIDE : lane / (32 / COPIES);
+      int* mine = (int*)sums + copy % COPIES;
+      int base = 0;
+#pragma unroll 1
+      for (; base + 32 * UNROLL <= total; base += 32 * UNROLL) add_words<UNROLL, true>(base + lane, total, sources, words, mine);
+      if (base < total) add_words<UNROLL, false>(base + lane, total, sources, words, mine);
+      write_row(piece, (const int*)sums, __ldg(&header->unit), 0, out);
     }
-#pragma unroll
-    for (int u = 0; u < UNROLL; u++) {
-      int t = base + u * 32;
-      if (t < total) w[u] = __ldg(words + (u64)source[u] * STRIDE + t % STRIDE);
-    }
-#pragma unroll
-    for (int u = 0; u < UNROLL; u++) {
-      int t = base + u * 32;
-      if (t < total) {
-        u32 word[4] = {w[u].x, w[u].y, w[u].z, w[u].w};
-#pragma unroll
-        for (int r = 0; r < 4; r++)
-          if (K % 4 == 0 || (t % STRIDE) * 4 + r < K)
-            atomicAdd((int*)mine + (word[r] & ((1u << COLUMN_BITS) - 1u)) * COPIES, (int)word[r] >> COLUMN_BITS);
-      }
-    }
+    if (PIECES > 1) __syncwarp();
   }
-  write_row(piece, (const int*)sums, __ldg(&header->unit), 0, out);
 }
 #else
 extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS)
@@ -320,7 +361,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS)
   Entries in = {values, columns, weight, column_scale};
   Output out = {row_scale, y, partial};
   float* sums = (float*)clear_sums(shared_sums);
-  add_floats<COPIES>(piece, indices, in, first_column, sums);
+  add_floats<COPIES, UNROLL>(piece, indices, in, first_column, sums);
   write_row(piece, sums, 1.f, first_column, out);
 }
 #endif

@@ -18,8 +18,6 @@ SOURCE = Path(__file__).with_name("kernel.cu")
 
 # Node ids of the edges -> matrices over them. The entry keeps the scales it was made with, so that
 # their ids, part of its key, stay theirs.
-_Key = tuple[bool, torch.dtype, int, int]
-_matrices: dict[_Key, tuple[Tensor, Tensor | None, Tensor | None]]
 _cache: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
 
@@ -45,13 +43,14 @@ def _product(
     dtype = torch.float32 if wide else dense.dtype
     with torch.no_grad():
         matrix = _matrix(adjacency, weight, dtype, transposed=transposed)
-        return torch.sparse.mm(matrix, dense.to(dtype)).to(dense.dtype)
+        product: Tensor = torch.sparse.mm(matrix, dense.to(dtype))
+        return product.to(dense.dtype)
 
 
 def _matrix(
     adjacency: Adjacency, weight: Tensor | None, dtype: torch.dtype, *, transposed: bool
 ) -> Tensor:
-    """The weighted, scaled matrix (or its transpose); kept where it does not depend on the weight."""
+    """The weighted, scaled matrix or its transpose; kept where there are no edge weights."""
     if weight is not None:
         return _make(adjacency, weight, dtype, transposed=transposed)
     scales = (adjacency.row_scale, adjacency.column_scale)
@@ -92,7 +91,7 @@ def _make(
 
 
 def sddmm_dense(adjacency: Adjacency, x: Tensor, grad: Tensor) -> Tensor:
-    """Gradient of the edge weights of a dense aggregation, [E], float32 (float64 beside float64)."""
+    """Gradient of the edge weights of a dense aggregation, [E] in the accumulation dtype."""
     if x.dtype not in VALUE_CODES:
         from maxk.ops.spmm import reference
 
@@ -111,4 +110,6 @@ def sddmm_dense(adjacency: Adjacency, x: Tensor, grad: Tensor) -> Tensor:
 
 def sddmm_spec(width: int, dtype: torch.dtype) -> Spec:
     """The instance of the sampled product; four warps a block."""
-    return Spec(SOURCE, "spmm_sddmm", (("VALUE", VALUE_CODES[dtype]), ("WIDTH", width), ("WARPS", 4)))
+    return Spec(
+        SOURCE, "spmm_sddmm", (("VALUE", VALUE_CODES[dtype]), ("WIDTH", width), ("WARPS", 4))
+    )

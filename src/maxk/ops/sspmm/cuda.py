@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from maxk.device.kernel import Macros, Spec, aligned, kernel
+from maxk.device.kernel import Kernel, Spec, aligned, kernel
 from maxk.device.properties import properties
 from maxk.graph.adjacency import Adjacency
 from maxk.ops.operands_cuda import edge_indices, floats, workspace
 from maxk.ops.shape import VALUE_CODES, FeatureShape, warps_that_fit
+from maxk.ops.sspmm.panels import panels_of
 from maxk.ops.sspmm.plan_cuda import WIDEST_STAGED, CudaPlan, base_macros, groups_for, plan_cuda
 
 SOURCE = Path(__file__).with_name("kernel.cu")
@@ -20,7 +23,9 @@ SOURCE = Path(__file__).with_name("kernel.cu")
 def sspmm(adjacency: Adjacency, weight: Tensor | None, grad: Tensor, columns: Tensor) -> Tensor:
     """Gradient of CBSR values, [N, k]."""
     shape = FeatureShape(grad.shape[1], columns.shape[1], grad.dtype)
-    return run(plan_cuda(adjacency, shape, properties(grad.device)), adjacency, weight, grad, columns)
+    return run(
+        plan_cuda(adjacency, shape, properties(grad.device)), adjacency, weight, grad, columns
+    )
 
 
 def run(
@@ -39,36 +44,61 @@ def run(
         return _pick(shape, spmm_t(adjacency, weight, grad), columns)
     grad = aligned(grad)
     row_scale, column_scale = floats(adjacency.row_scale), floats(adjacency.column_scale)
-    weighted: Macros = (("WEIGHTED", 1),) if weight is not None else ()
-    macros = plan.macros(shape) + weighted
+    kernels = _kernels(plan, shape, weight is not None, device)
     if plan.kernel == "gather":
         schedule = adjacency.t_schedule
         out = torch.empty(rows, k, dtype=grad.dtype, device=device)
         partial = workspace(schedule, k, device)
-        kernel(Spec(SOURCE, "sspmm_gather", macros), "plppppppppp", device)(
+        kernels.main(
             -(-schedule.num_pieces // plan.warps), plan.warps, schedule.pieces,
-            schedule.num_pieces, edge_indices(adjacency.t_indices), adjacency.t_edges, grad, columns,
-            floats(weight), row_scale, column_scale, out, partial,
+            schedule.num_pieces, edge_indices(adjacency.t_indices), adjacency.t_edges, grad,
+            columns, floats(weight), row_scale, column_scale, out, partial,
         )  # fmt: skip
-        kernel(Spec(SOURCE, "sspmm_fold", macros), "pppp", device)(
-            schedule.num_long_rows, 2, schedule.long_rows, partial, column_scale, out
-        )
+        kernels.last(schedule.num_long_rows, 2, schedule.long_rows, partial, column_scale, out)
         return out
-    schedule = adjacency.schedule
+    indices, schedule = adjacency.indices, adjacency.schedule
+    if plan.panels > 1:
+        panels = panels_of(adjacency, plan.panels)
+        indices, schedule = panels.indices, panels.schedule
+        weight = None if weight is None else weight[panels.edges]
     sums = torch.zeros(rows, k, dtype=torch.float32, device=device)
     shared = plan.shared_bytes(shape.width)
-    kernel(Spec(SOURCE, "sspmm_scatter", macros), "plpppppp", device, shared)(
+    kernels.main(
         -(-schedule.num_pieces // plan.warps), plan.warps, schedule.pieces, schedule.num_pieces,
-        edge_indices(adjacency.indices), grad, columns, floats(weight), row_scale, sums,
-        shared=shared,
+        edge_indices(indices), grad, columns, floats(weight), row_scale, sums,
+        adjacency.num_dst, shared=shared,
     )  # fmt: skip
     if grad.dtype == torch.float32 and column_scale is None:
         return sums
     out = sums if grad.dtype == torch.float32 else torch.empty_like(sums, dtype=grad.dtype)
-    kernel(Spec(SOURCE, "sspmm_finish", (*base_macros(shape), ("FINISH", 1))), "pplp", device)(
-        _blocks(sums.numel()), 8, sums, column_scale, rows, out
-    )
+    kernels.last(_blocks(sums.numel()), 8, sums, column_scale, rows, out)
     return out
+
+
+@dataclass(frozen=True)
+class _Kernels:
+    """The loaded kernels of one plan: what sums, and what folds or converts the sums."""
+
+    main: Kernel
+    last: Kernel
+
+
+def specs(plan: CudaPlan, shape: FeatureShape, *, weighted: bool) -> tuple[Spec, Spec]:
+    """The two kernel instances of a plan."""
+    macros = plan.macros(shape) + ((("WEIGHTED", 1),) if weighted else ())
+    if plan.kernel == "gather":
+        return Spec(SOURCE, "sspmm_gather", macros), Spec(SOURCE, "sspmm_fold", macros)
+    finish = Spec(SOURCE, "sspmm_finish", (*base_macros(shape), ("FINISH", 1)))
+    return Spec(SOURCE, "sspmm_scatter", macros), finish
+
+
+@lru_cache(maxsize=256)
+def _kernels(plan: CudaPlan, shape: FeatureShape, weighted: bool, device: torch.device) -> _Kernels:
+    main, last = specs(plan, shape, weighted=weighted)
+    if plan.kernel == "gather":
+        return _Kernels(kernel(main, "plppppppppp", device), kernel(last, "pppp", device))
+    shared = plan.shared_bytes(shape.width)
+    return _Kernels(kernel(main, "plppppppi", device, shared), kernel(last, "pplp", device))
 
 
 def sddmm(adjacency: Adjacency, values: Tensor, columns: Tensor, grad: Tensor) -> Tensor:
@@ -92,15 +122,21 @@ def sddmm(adjacency: Adjacency, values: Tensor, columns: Tensor, grad: Tensor) -
     return out
 
 
+@lru_cache(maxsize=256)
 def sddmm_spec(shape: FeatureShape) -> tuple[Spec, int, int]:
     """The instance, its warps a block and its shared bytes."""
     staged = shape.width <= WIDEST_STAGED
     warps = warps_that_fit(shape.width * 4, 4) if staged else 4
     macros = (
-        *base_macros(shape), ("WARPS", warps), ("GROUPS", max(2, groups_for(shape.k))), ("SDDMM", 1),
+        *base_macros(shape), ("WARPS", warps), ("GROUPS", max(2, groups_for(shape.k))),
+        ("SDDMM", 1),
         *((("STAGED", 1),) if staged else ()),
     )  # fmt: skip
-    return Spec(SOURCE, "sspmm_sddmm", macros), warps, warps * (-(-shape.width // 4) * 16) if staged else 0
+    return (
+        Spec(SOURCE, "sspmm_sddmm", macros),
+        warps,
+        warps * (-(-shape.width // 4) * 16) if staged else 0,
+    )
 
 
 def _pick(shape: FeatureShape, dense: Tensor, columns: Tensor) -> Tensor:

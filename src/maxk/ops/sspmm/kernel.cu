@@ -5,7 +5,8 @@
 // the L2 (16 bytes an instruction from sm_90 on). gather: one warp a piece of a source's edges, repeatable bit by bit.
 //
 // Macros: VALUE, COLUMN_BYTES, WIDTH (D), K, WARPS, UNROLL; VECTOR (entries a lane adds at once); STAGED (the row fits shared memory);
-// WEIGHTED (edge weights); GROUPS (edges side by side, gather and sddmm).
+// WEIGHTED (edge weights); PANELS (rows of pieces are panel * M + target); MIN_BLOCKS (blocks a multiprocessor that registers leave
+// room for); GROUPS (edges side by side, gather and sddmm).
 #include "numeric.cuh"
 #include "piece.cuh"
 
@@ -73,34 +74,45 @@ template <int V> __device__ __forceinline__ void add_global(float* p, const floa
 extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS)
     sspmm_scatter(const int4* __restrict__ pieces, i64 count, const int* __restrict__ indices, const value_t* __restrict__ grad,
                   const column_t* __restrict__ columns, const float* __restrict__ weight, const float* __restrict__ row_scale,
-                  float* __restrict__ sums) {
+                  float* __restrict__ sums, int rows) {
   constexpr int EACH = K / VECTOR;
+  int lane = threadIdx.x & 31;
   i64 index = (i64)blockIdx.x * WARPS + (threadIdx.x >> 5);
   if (index >= count) return;
   Piece piece = read_piece(pieces, index);
   if (piece.row < 0 || piece.length == 0) return;
-  Row row = stage_row(grad, row_scale, piece.row);
-  int total = piece.length * EACH;  // at most 512 edges a piece: fits 31 bits while K is below 2^22
+#ifdef PANELS
+  piece.row = (u32)piece.row % (u32)rows;
+#endif
   const int* sources = indices + piece.start;
+  int total = piece.length * EACH;  // at most 512 edges a piece: fits 31 bits while K is below 2^22
+  u32 source[UNROLL];
+#pragma unroll
+  for (int u = 0; u < UNROLL; u++) {
+    int t = lane + u * 32;
+    source[u] = t < total ? (u32)__ldg(sources + t / EACH) : 0u;
+  }
+  Row row = stage_row(grad, row_scale, piece.row);
 #pragma unroll 1
-  for (int base = threadIdx.x & 31; base < total; base += 32 * UNROLL) {
+  for (int base = lane; base - lane < total; base += 32 * UNROLL) {
     u64 entry[UNROLL];
     float w[UNROLL];
     column_t c[UNROLL][VECTOR];
 #pragma unroll
     for (int u = 0; u < UNROLL; u++) {
       int t = base + u * 32;
-      entry[u] = t < total ? (u64)(u32)__ldg(sources + t / EACH) * K + (t % EACH) * VECTOR : 0;
-    }
-#pragma unroll
-    for (int u = 0; u < UNROLL; u++) {
-      int t = base + u * 32;
+      entry[u] = (u64)source[u] * K + (t % EACH) * VECTOR;
       if (t < total) load_vector(columns + entry[u], c[u]);
 #ifdef WEIGHTED
       w[u] = t < total ? __ldg(weight + piece.start + t / EACH) : 0.f;
 #else
       w[u] = 1.f;
 #endif
+    }
+#pragma unroll
+    for (int u = 0; u < UNROLL; u++) {  // the next round's edges are on their way while this round adds
+      int t = base + (u + UNROLL) * 32;
+      source[u] = t < total ? (u32)__ldg(sources + t / EACH) : 0u;
     }
 #pragma unroll
     for (int u = 0; u < UNROLL; u++) {
