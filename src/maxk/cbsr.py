@@ -43,7 +43,8 @@ class CBSR:
     Example:
         >>> import torch
         >>> from maxk.cbsr import CBSR
-        >>> CBSR(torch.tensor([[5.0, 7.0]]), torch.tensor([[0, 3]], dtype=torch.uint8), 4).to_dense()
+        >>> columns = torch.tensor([[0, 3]], dtype=torch.uint8)
+        >>> CBSR(torch.tensor([[5.0, 7.0]]), columns, 4).to_dense()
         tensor([[5., 0., 0., 7.]])
     """
 
@@ -93,7 +94,7 @@ class CBSR:
 
     @property
     def dtype(self) -> torch.dtype:
-        """dtype of the values."""
+        """Number format of the values."""
         return self.values.dtype
 
     @property

@@ -13,6 +13,7 @@ import typer
 from maxk.bench import cli as bench
 from maxk.cli import data, demo, info, runs, train
 from maxk.core.errors import MaxKError
+from maxk.report import cli as report
 
 app = typer.Typer(
     help="Train graph neural networks with MaxK: compressed features, sparse kernels.",
@@ -28,6 +29,7 @@ app.command("demo")(demo.demo)
 app.command("info")(info.info)
 app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
+app.add_typer(report.app, name="report")
 
 # typer carries its own copy of click in some versions and imports it in others.
 _UsageError: type[typer.BadParameter] = next(

@@ -169,8 +169,8 @@ def check_ids(ids: Tensor, count: int, name: str, what: str) -> None:
         return
     position = int(((ids < 0) | (ids >= count)).nonzero()[0])
     raise ValueError(
-        f"{name} holds the {what} id {int(ids[position])} at position {position}, but the graph has "
-        f"{count} {what} nodes (ids 0..{count - 1}); pass num_nodes or mend the edge"
+        f"{name} holds the {what} id {int(ids[position])} at position {position}, but the graph "
+        f"has {count} {what} nodes (ids 0..{count - 1}); pass num_nodes or mend the edge"
     )
 
 
@@ -189,5 +189,6 @@ def check_indptr(indptr: Tensor, num_edges: int) -> None:
     if steps.numel() and int(steps.min()) < 0:
         row = int((steps < 0).nonzero()[0])
         raise ValueError(
-            f"indptr must never fall, got {int(indptr[row])} then {int(indptr[row + 1])} at row {row}"
+            f"indptr must never fall, got {int(indptr[row])} then {int(indptr[row + 1])} "
+            f"at row {row}"
         )

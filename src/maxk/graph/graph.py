@@ -1,4 +1,4 @@
-"""The graph that every layer takes: immutable, with its transpose and schedules filled on demand."""
+"""The graph that every layer takes: immutable, its transpose and schedules filled on demand."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def dropout(x: CBSR | Tensor, p: float, training: bool) -> CBSR | Tensor:
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x W^T + b for dense features [N, F] or a torch sparse CSR matrix [N, F].
+    """Returns x W^T + b for dense features [N, F] or a torch sparse CSR matrix [N, F].
 
     A sparse matrix (a bag of words) is a bipartite graph from its columns to its rows, and the
     product an aggregation of W's columns; no dense [N, F] ever exists.

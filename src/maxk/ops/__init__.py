@@ -1,1 +1,1 @@
-"""The four operations, each a folder of the same files, and what chooses between implementations."""
+"""The four operations, each a folder of the same files, and what chooses implementations."""

@@ -523,4 +523,5 @@ def calls(implementation: str | None = None) -> Eager | Registered:
     """The way to call the operations here: registered under a compiler, eager otherwise."""
     if torch.compiler.is_compiling():
         return _registered
-    return Eager(implementation)
+    # Kept for the backward pass, which may run on another thread and outside the block.
+    return Eager(dispatch.requested(implementation))

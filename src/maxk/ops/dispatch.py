@@ -26,7 +26,9 @@ OPERATIONS = ("maxk", "spgemm", "sspmm", "spmm")
 IMPLEMENTATIONS = ("reference", "cpu", "cuda")
 
 _override: ContextVar[str | None] = ContextVar("maxk_implementation", default=None)
-_recorder: ContextVar[Recorder | None] = ContextVar("maxk_recorder", default=None)
+# A plain global: autograd runs a GPU's backward on a thread of its own, where context variables
+# hold their defaults.
+_recorder: Recorder | None = None
 
 
 @dataclass(frozen=True)
@@ -73,22 +75,28 @@ def record() -> Iterator[Recorder]:
 
     On a GPU every operation is followed by a synchronisation, so the whole is slower than usual.
     """
-    recorder = Recorder()
-    token = _recorder.set(recorder)
+    global _recorder
+    outer, recorder = _recorder, Recorder()
+    _recorder = recorder
     try:
         yield recorder
     finally:
-        _recorder.reset(token)
+        _recorder = outer
 
 
-def choose(op: str, device: torch.device, requested: str | None = None) -> Choice:
+def requested(implementation: str | None = None) -> str | None:
+    """What a call, else the block around it, asks for; None leaves the choice to the device."""
+    return implementation or _override.get()
+
+
+def choose(op: str, device: torch.device, implementation: str | None = None) -> Choice:
     """Chooses the implementation of an operation for operands on a device.
 
     Raises:
         ValueError: the implementation is unknown, or is made for another device.
         DeviceError: the requested implementation cannot run on this machine.
     """
-    wanted = requested or _override.get()
+    wanted = requested(implementation)
     if wanted is not None:
         _check_implementation(wanted)
         if wanted != "reference" and wanted != device.type:
@@ -140,10 +148,12 @@ def survey() -> list[dict[str, str]]:
     ]  # fmt: skip
 
 
-def call(op: str, function: str, device: torch.device, requested: str | None, *args: Any) -> Any:
+def call(
+    op: str, function: str, device: torch.device, implementation: str | None, *args: Any
+) -> Any:
     """Runs one function of an operation with the implementation chosen for a device."""
-    run = _function(op, choose(op, device, requested).implementation, function)
-    recorder = _recorder.get()
+    run = _function(op, choose(op, device, implementation).implementation, function)
+    recorder = _recorder
     if recorder is None:
         return run(*args)
     _synchronize(device)

@@ -1,5 +1,4 @@
-"""What the CPU kernels of three operations share: operands in one dtype, scales put where they cost
-least."""
+"""Operands of a CPU kernel: one dtype, and scales put where they cost least."""
 
 from __future__ import annotations
 
@@ -56,8 +55,3 @@ def operands(
 def array(tensor: Tensor | None) -> Array | None:
     """A NumPy view of a CPU tensor, or None."""
     return None if tensor is None else tensor.numpy()
-
-
-def empty_like_accumulator(rows: int, width: int, dtype: torch.dtype) -> Tensor:
-    """Uninitialised [rows, width] in the accumulation dtype of ``dtype``."""
-    return torch.empty(rows, width, dtype=accumulation_dtype(dtype))

@@ -1,8 +1,9 @@
 """MaxK on the CPU: bisection on order-preserving integer keys, then branch-free compaction.
 
 The bits of a float, taken as an integer, sort like the float once negative numbers are turned
-round. A row's k-th largest key is found by halving [min, max] and counting, which vectorises; most
-rows end as soon as exactly k keys reach the middle. Rows that end in ties take their lowest columns.
+round. A row's k-th largest key is found by halving [min, max] and counting, which vectorises, and
+from a guess, the row before; most rows end as soon as exactly k keys reach the middle. Rows that
+end in ties take their lowest columns.
 """
 
 from __future__ import annotations

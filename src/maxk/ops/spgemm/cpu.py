@@ -1,8 +1,8 @@
-"""SpGEMM on the CPU: one thread owns a row and adds its neighbours' k entries into two accumulators.
+"""SpGEMM on the CPU: one thread owns a row and adds its neighbours' entries to two accumulators.
 
 Consecutive edges often hit the same column, and a store followed at once by a load of the same
-address stalls; edges in pairs, each with an accumulator of its own, avoid that. The rows to come are
-prefetched, since neighbours lie anywhere in memory.
+address stalls; edges in pairs, each with an accumulator of its own, avoid that. The rows to come
+are prefetched, since neighbours lie anywhere in memory.
 """
 
 from __future__ import annotations

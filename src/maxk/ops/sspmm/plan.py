@@ -21,9 +21,9 @@ class CpuPlan:
     reason: str
 
 
-# Scatter over dense time on 2 cores, D = 256, a graph past the cache: 0.29 at k = 8, 0.40 at 16,
-# 0.73 at 32, 1.1 at 64.
-LARGEST_SHARE = 1 / 6
+# Scatter over dense time on 2 cores (Xeon), D = 256, k = 8 / 16 / 32 / 48 / 64: 0.20 / 0.34 / 0.59 /
+# 0.85 / 0.97 on a graph past the cache, 0.28 / - / 0.63 / - / 1.2 on one inside it.
+LARGEST_SHARE = 1 / 5
 # The private buffers of all threads together may take this much memory.
 LARGEST_BUFFERS = 4 * 2**30
 
