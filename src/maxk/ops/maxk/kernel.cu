@@ -1,39 +1,45 @@
 // MaxK on the device: dense [N, D] -> the K largest of each row, and back. One warp a row.
 //
-// Macros: VALUE, COLUMN_BYTES, WIDTH (D), K, WARPS (warps a block); SEGMENT (columns a warp scatters).
-// Order of what is stored: by column modulo 8, which the aggregation's accumulator copies like best (see spgemm/kernel.cu).
+// Macros: VALUE, COLUMN_BYTES, WIDTH (D), K, WARPS (warps a block); SEGMENT (columns a warp
+// scatters). Order of what is stored: by column modulo 8, which the aggregation's accumulator
+// copies like best (see spgemm/kernel.cu).
 #include "numeric.cuh"
 
-// Keys that order as the contract does: unsigned compare; NaN of either sign above +inf, -0.0 equal to 0.0, nothing maps to 0.
+// Keys that order as the contract does: unsigned compare; NaN of either sign above +inf, -0.0 equal
+// to 0.0, nothing maps to 0.
 #define KEY_NAN 0xfffffff0u
 #define KEY_TAKEN 0xffffffffu
 
 #define KEY_INFINITY 0xff800000u
 #define KEY_MINUS_INFINITY 0x007fffffu
 
-__device__ __forceinline__ u32 raw_key(float f) {  // a NaN's lies beyond the infinities, on its sign's side, and is never 0
-  u32 b = __float_as_uint(f + 0.f);                // -0.0 + 0.0 is 0.0
-  return b ^ ((u32)((int)b >> 31) | 0x80000000u);
+__device__ __forceinline__ u32
+raw_key(float f) {  // a NaN's lies beyond the infinities, on its sign's side, and is never 0
+    u32 b = __float_as_uint(f + 0.f);  // -0.0 + 0.0 is 0.0
+    return b ^ ((u32)((int)b >> 31) | 0x80000000u);
 }
 __device__ __forceinline__ u32 key_of(float f) { return f != f ? KEY_NAN : raw_key(f); }
-__device__ __forceinline__ float value_of(u32 k) { return __uint_as_float(k ^ ((u32)((int)~k >> 31) | 0x80000000u)); }
+__device__ __forceinline__ float value_of(u32 k) {
+    return __uint_as_float(k ^ ((u32)((int)~k >> 31) | 0x80000000u));
+}
 
 __device__ __forceinline__ int warp_sum(int v) { return __reduce_add_sync(FULL, v); }
 __device__ __forceinline__ u32 warp_min(u32 v) { return __reduce_min_sync(FULL, v); }
 __device__ __forceinline__ u32 warp_max(u32 v) { return __reduce_max_sync(FULL, v); }
 
-// Halving between two keys by value first (the row's own scale: seven steps on normal data), then by bit pattern (ends always).
+// Halving between two keys by value first (the row's own scale: seven steps on normal data), then
+// by bit pattern (ends always).
 __device__ __forceinline__ u32 between(u32 low, u32 high, int step) {
-  u32 middle = low + (high - low) / 2;
-  if (step < 16) {
-    u32 m = raw_key(0.5f * (value_of(low) + value_of(high)));
-    if (m > low && m < high) middle = m;
-  }
-  return middle;
+    u32 middle = low + (high - low) / 2;
+    if (step < 16) {
+        u32 m = raw_key(0.5f * (value_of(low) + value_of(high)));
+        if (m > low && m < high) middle = m;
+    }
+    return middle;
 }
 
-// Lane 4 r + s holds the columns 8 (4 i + s) + r: all of one residue, so that lane order is residue order, and for each i the warp
-// reads 32 neighbouring columns.
+// Lane 4 r + s holds the columns 8 (4 i + s) + r: all of one residue, so that lane order is residue
+// order, and for each i the warp reads 32 neighbouring columns.
 __device__ __forceinline__ int place(int lane) { return ((lane & 3) << 3) | (lane >> 2); }
 __device__ __forceinline__ int lane_at(int place) { return ((place & 7) << 2) | (place >> 3); }
 
@@ -41,188 +47,206 @@ __device__ __forceinline__ int lane_at(int place) { return ((place & 7) << 2) | 
 #define PER_LANE ((WIDTH + 31) / 32)
 // Written out: the compiler takes three instructions for a conditional increment.
 __device__ __forceinline__ void count_at_least(int& count, u32 key, u32 threshold) {
-  asm("{ .reg .pred p; setp.ge.u32 p, %1, %2; @p add.s32 %0, %0, 1; }" : "+r"(count) : "r"(key), "r"(threshold));
+    asm("{ .reg .pred p; setp.ge.u32 p, %1, %2; @p add.s32 %0, %0, 1; }"
+        : "+r"(count)
+        : "r"(key), "r"(threshold));
 }
 __device__ __forceinline__ void store_at_least(u32& address, u32 key, u32 threshold, u32 column) {
-  asm volatile("{ .reg .pred p; setp.ge.u32 p, %1, %2; @p st.shared.u16 [%0], %3; @p add.u32 %0, %0, 2; }"
-               : "+r"(address)
-               : "r"(key), "r"(threshold), "h"((u16)column)
-               : "memory");
+    asm volatile(
+        "{ .reg .pred p; setp.ge.u32 p, %1, %2; @p st.shared.u16 [%0], %3; @p add.u32 %0, %0, 2; }"
+        : "+r"(address)
+        : "r"(key), "r"(threshold), "h"((u16)column)
+        : "memory");
 }
 
 extern "C" __global__ void __launch_bounds__(WARPS * 32)
-    maxk_select(const value_t* __restrict__ x, i64 rows, value_t* __restrict__ values, column_t* __restrict__ columns) {
-  __shared__ u16 stage_all[WARPS][(K + 1) / 2 * 2];
-  int lane = threadIdx.x & 31;
-  u16* stage = stage_all[threadIdx.x >> 5];
-  i64 row = (i64)blockIdx.x * WARPS + (threadIdx.x >> 5);
-  if (row >= rows) return;
-  const value_t* xr = x + row * WIDTH;
-  int at = place(lane);
-  const value_t* mine = xr + at;
-  asm("" : "+l"(mine));  // one address and constant offsets from it
-  u32 key[PER_LANE];
-#pragma unroll
-  for (int i = 0; i < PER_LANE; i++) key[i] = i * 32 + 31 < WIDTH || i * 32 + at < WIDTH ? raw_key(to_float(__ldg(mine + i * 32))) : 0u;
-  u32 largest = key[0], smallest = key[0];
-#pragma unroll
-  for (int i = 1; i < PER_LANE; i++) {
-    largest = max(largest, key[i]);
-    smallest = min(smallest, key[i]);
-  }
-  if (__any_sync(FULL, largest > KEY_INFINITY || smallest < KEY_MINUS_INFINITY)) {  // NaN; padding too
-    largest = 0;
-    smallest = KEY_TAKEN;
-#pragma unroll
-    for (int i = 0; i < PER_LANE; i++) {
-      if (key[i] > KEY_INFINITY || (key[i] != 0 && key[i] < KEY_MINUS_INFINITY)) key[i] = KEY_NAN;
-      largest = max(largest, key[i]);
-      smallest = min(smallest, key[i]);
-    }
-  }
-  // At least K keys are >= low, fewer than K are >= high. With K <= 32 the least of the lanes' largest keys is such a low.
-  u32 low = max(warp_min(K <= 32 ? largest : smallest), 1u), high = warp_max(largest) + 1u;
-  u32 threshold = 0;
-  bool one_short = false;
-  for (int step = 0; high - low > 1; step++) {
-    u32 middle = between(low, high, step);
-    int above = 0;
-#pragma unroll
-    for (int i = 0; i < PER_LANE; i++) count_at_least(above, key[i], middle);
-    int count = warp_sum(above);
-    if (count == K) {
-      threshold = middle;
-      break;
-    }
-    if (count > K) low = middle;
-    else high = middle;
-    if (count == K - 1) {
-      one_short = true;
-      break;
-    }
-  }
-  if (one_short) {  // the next key below is the K-th largest
-    u32 next = 0;
+    maxk_select(const value_t* __restrict__ x, i64 rows, value_t* __restrict__ values,
+                column_t* __restrict__ columns) {
+    __shared__ u16 stage_all[WARPS][(K + 1) / 2 * 2];
+    int lane = threadIdx.x & 31;
+    u16* stage = stage_all[threadIdx.x >> 5];
+    i64 row = (i64)blockIdx.x * WARPS + (threadIdx.x >> 5);
+    if (row >= rows) return;
+    const value_t* xr = x + row * WIDTH;
+    int at = place(lane);
+    const value_t* mine = xr + at;
+    asm("" : "+l"(mine));  // one address and constant offsets from it
+    u32 key[PER_LANE];
 #pragma unroll
     for (int i = 0; i < PER_LANE; i++)
-      if (key[i] < high) next = max(next, key[i]);
-    low = warp_max(next);
-    int above = 0;
+        key[i] = i * 32 + 31 < WIDTH || i * 32 + at < WIDTH
+                     ? raw_key(to_float(__ldg(mine + i * 32)))
+                     : 0u;
+    u32 largest = key[0], smallest = key[0];
 #pragma unroll
-    for (int i = 0; i < PER_LANE; i++) count_at_least(above, key[i], low);
-    if (warp_sum(above) == K) threshold = low;
-  }
-  if (threshold == 0) {  // of keys equal to the K-th largest, low, the lowest columns are taken
-    threshold = low;
-    int above = 0;
-#pragma unroll
-    for (int i = 0; i < PER_LANE; i++) above += key[i] > low;
-    int wanted = K - warp_sum(above);
-#pragma unroll
-    for (int i = 0; i < PER_LANE; i++) {
-      bool tie = key[i] == low;
-      u32 ties = __ballot_sync(FULL, __shfl_sync(FULL, (int)tie, lane_at(lane)) != 0);  // in column order
-      if (tie) key[i] = __popc(ties & ((1u << at) - 1u)) < wanted ? KEY_TAKEN : 0u;
-      wanted -= __popc(ties);
+    for (int i = 1; i < PER_LANE; i++) {
+        largest = max(largest, key[i]);
+        smallest = min(smallest, key[i]);
     }
-  }
-  int taken = 0;
+    if (__any_sync(FULL,
+                   largest > KEY_INFINITY || smallest < KEY_MINUS_INFINITY)) {  // NaN; padding too
+        largest = 0;
+        smallest = KEY_TAKEN;
 #pragma unroll
-  for (int i = 0; i < PER_LANE; i++) count_at_least(taken, key[i], threshold);
-  int end = taken;
+        for (int i = 0; i < PER_LANE; i++) {
+            if (key[i] > KEY_INFINITY || (key[i] != 0 && key[i] < KEY_MINUS_INFINITY))
+                key[i] = KEY_NAN;
+            largest = max(largest, key[i]);
+            smallest = min(smallest, key[i]);
+        }
+    }
+    // At least K keys are >= low, fewer than K are >= high. With K <= 32 the least of the lanes'
+    // largest keys is such a low.
+    u32 low = max(warp_min(K <= 32 ? largest : smallest), 1u), high = warp_max(largest) + 1u;
+    u32 threshold = 0;
+    bool one_short = false;
+    for (int step = 0; high - low > 1; step++) {
+        u32 middle = between(low, high, step);
+        int above = 0;
 #pragma unroll
-  for (int d = 1; d < 32; d *= 2) {
-    int other = __shfl_up_sync(FULL, end, d);
-    if (lane >= d) end += other;
-  }
-  u32 address = (u32)__cvta_generic_to_shared(stage + (end - taken));
+        for (int i = 0; i < PER_LANE; i++) count_at_least(above, key[i], middle);
+        int count = warp_sum(above);
+        if (count == K) {
+            threshold = middle;
+            break;
+        }
+        if (count > K)
+            low = middle;
+        else
+            high = middle;
+        if (count == K - 1) {
+            one_short = true;
+            break;
+        }
+    }
+    if (one_short) {  // the next key below is the K-th largest
+        u32 next = 0;
 #pragma unroll
-  for (int i = 0; i < PER_LANE; i++) store_at_least(address, key[i], threshold, i * 32 + at);
-  __syncwarp();
+        for (int i = 0; i < PER_LANE; i++)
+            if (key[i] < high) next = max(next, key[i]);
+        low = warp_max(next);
+        int above = 0;
+#pragma unroll
+        for (int i = 0; i < PER_LANE; i++) count_at_least(above, key[i], low);
+        if (warp_sum(above) == K) threshold = low;
+    }
+    if (threshold == 0) {  // of keys equal to the K-th largest, low, the lowest columns are taken
+        threshold = low;
+        int above = 0;
+#pragma unroll
+        for (int i = 0; i < PER_LANE; i++) above += key[i] > low;
+        int wanted = K - warp_sum(above);
+#pragma unroll
+        for (int i = 0; i < PER_LANE; i++) {
+            bool tie = key[i] == low;
+            u32 ties = __ballot_sync(
+                FULL, __shfl_sync(FULL, (int)tie, lane_at(lane)) != 0);  // in column order
+            if (tie) key[i] = __popc(ties & ((1u << at) - 1u)) < wanted ? KEY_TAKEN : 0u;
+            wanted -= __popc(ties);
+        }
+    }
+    int taken = 0;
+#pragma unroll
+    for (int i = 0; i < PER_LANE; i++) count_at_least(taken, key[i], threshold);
+    int end = taken;
+#pragma unroll
+    for (int d = 1; d < 32; d *= 2) {
+        int other = __shfl_up_sync(FULL, end, d);
+        if (lane >= d) end += other;
+    }
+    u32 address = (u32)__cvta_generic_to_shared(stage + (end - taken));
+#pragma unroll
+    for (int i = 0; i < PER_LANE; i++) store_at_least(address, key[i], threshold, i * 32 + at);
+    __syncwarp();
 #pragma unroll 4
-  for (int t = lane; t < K; t += 32) {
-    int c = stage[t];
-    values[row * K + t] = __ldg(xr + c);
-    columns[row * K + t] = (column_t)c;
-  }
+    for (int t = lane; t < K; t += 32) {
+        int c = stage[t];
+        values[row * K + t] = __ldg(xr + c);
+        columns[row * K + t] = (column_t)c;
+    }
 }
 #endif
 
 #ifdef STREAM
 // Rows too wide for registers: every count reads the row again, through the caches.
 extern "C" __global__ void __launch_bounds__(WARPS * 32)
-    maxk_select_stream(const value_t* __restrict__ x, i64 rows, value_t* __restrict__ values, column_t* __restrict__ columns) {
-  int lane = threadIdx.x & 31;
-  i64 row = (i64)blockIdx.x * WARPS + (threadIdx.x >> 5);
-  if (row >= rows) return;
-  const value_t* xr = x + row * WIDTH;
-  u32 largest = 0;
-  for (int c = lane; c < WIDTH; c += 32) largest = max(largest, key_of(to_float(__ldg(xr + c))));
-  u32 low = 1u, high = warp_max(largest) + 1u;
-  for (int step = 0; high - low > 1; step++) {
-    u32 middle = between(low, high, step);
-    int mine = 0;
+    maxk_select_stream(const value_t* __restrict__ x, i64 rows, value_t* __restrict__ values,
+                       column_t* __restrict__ columns) {
+    int lane = threadIdx.x & 31;
+    i64 row = (i64)blockIdx.x * WARPS + (threadIdx.x >> 5);
+    if (row >= rows) return;
+    const value_t* xr = x + row * WIDTH;
+    u32 largest = 0;
+    for (int c = lane; c < WIDTH; c += 32) largest = max(largest, key_of(to_float(__ldg(xr + c))));
+    u32 low = 1u, high = warp_max(largest) + 1u;
+    for (int step = 0; high - low > 1; step++) {
+        u32 middle = between(low, high, step);
+        int mine = 0;
 #pragma unroll 8
-    for (int c = lane; c < WIDTH; c += 32) mine += key_of(to_float(__ldg(xr + c))) >= middle;
-    int count = warp_sum(mine);
-    if (count >= K) low = middle;
-    else high = middle;
-    if (count == K) break;
-  }
-  int above = 0;
-#pragma unroll 8
-  for (int c = lane; c < WIDTH; c += 32) above += key_of(to_float(__ldg(xr + c))) > low;
-  int wanted = K - warp_sum(above);
-  // low is the K-th largest key, or a threshold with exactly K keys at or above it: then at most `wanted` keys lie between low and the next one
-  int stored = 0;
-  u32 before = (1u << lane) - 1u;
-  bool exact = false;
-  {
-    int mine = 0;
-    for (int c = lane; c < WIDTH; c += 32) mine += key_of(to_float(__ldg(xr + c))) >= low;
-    exact = warp_sum(mine) == K;
-  }
-  for (int first = 0; first < WIDTH; first += 32) {
-    int c = first + lane;
-    u32 k = c < WIDTH ? key_of(to_float(__ldg(xr + c))) : 0u;
-    bool tie = !exact && k == low;
-    u32 ties = __ballot_sync(FULL, tie);
-    bool take = (exact ? k >= low : k > low) || (tie && __popc(ties & before) < wanted);
-    u32 takes = __ballot_sync(FULL, take);
-    if (take) {
-      i64 t = row * K + stored + __popc(takes & before);
-      values[t] = __ldg(xr + c);
-      columns[t] = (column_t)c;
+        for (int c = lane; c < WIDTH; c += 32) mine += key_of(to_float(__ldg(xr + c))) >= middle;
+        int count = warp_sum(mine);
+        if (count >= K)
+            low = middle;
+        else
+            high = middle;
+        if (count == K) break;
     }
-    stored += __popc(takes);
-    wanted -= __popc(ties);
-  }
+    int above = 0;
+#pragma unroll 8
+    for (int c = lane; c < WIDTH; c += 32) above += key_of(to_float(__ldg(xr + c))) > low;
+    int wanted = K - warp_sum(above);
+    // low is the K-th largest key, or a threshold with exactly K keys at or above it: then at most
+    // `wanted` keys lie between low and the next one
+    int stored = 0;
+    u32 before = (1u << lane) - 1u;
+    bool exact = false;
+    {
+        int mine = 0;
+        for (int c = lane; c < WIDTH; c += 32) mine += key_of(to_float(__ldg(xr + c))) >= low;
+        exact = warp_sum(mine) == K;
+    }
+    for (int first = 0; first < WIDTH; first += 32) {
+        int c = first + lane;
+        u32 k = c < WIDTH ? key_of(to_float(__ldg(xr + c))) : 0u;
+        bool tie = !exact && k == low;
+        u32 ties = __ballot_sync(FULL, tie);
+        bool take = (exact ? k >= low : k > low) || (tie && __popc(ties & before) < wanted);
+        u32 takes = __ballot_sync(FULL, take);
+        if (take) {
+            i64 t = row * K + stored + __popc(takes & before);
+            values[t] = __ldg(xr + c);
+            columns[t] = (column_t)c;
+        }
+        stored += __popc(takes);
+        wanted -= __popc(ties);
+    }
 }
 #endif
 
 #ifdef SEGMENT
 // Dense rows from stored entries: one warp writes SEGMENT columns of a row, whole, zeros included.
 extern "C" __global__ void __launch_bounds__(WARPS * 32)
-    maxk_scatter(const value_t* __restrict__ values, const column_t* __restrict__ columns, i64 rows, value_t* __restrict__ dense) {
-  __shared__ __align__(16) value_t stage_all[WARPS][SEGMENT];
-  int lane = threadIdx.x & 31;
-  value_t* stage = stage_all[threadIdx.x >> 5];
-  i64 row = (i64)blockIdx.x * WARPS + (threadIdx.x >> 5);
-  if (row >= rows) return;
-  int first = blockIdx.y * SEGMENT, count = min(SEGMENT, WIDTH - first);
-  constexpr int V = vector_width(WIDTH, 16 / sizeof(value_t));
-  typedef typename Raw<V * sizeof(value_t)>::type raw_t;
+    maxk_scatter(const value_t* __restrict__ values, const column_t* __restrict__ columns, i64 rows,
+                 value_t* __restrict__ dense) {
+    __shared__ __align__(16) value_t stage_all[WARPS][SEGMENT];
+    int lane = threadIdx.x & 31;
+    value_t* stage = stage_all[threadIdx.x >> 5];
+    i64 row = (i64)blockIdx.x * WARPS + (threadIdx.x >> 5);
+    if (row >= rows) return;
+    int first = blockIdx.y * SEGMENT, count = min(SEGMENT, WIDTH - first);
+    constexpr int V = vector_width(WIDTH, 16 / sizeof(value_t));
+    typedef typename Raw<V * sizeof(value_t)>::type raw_t;
 #pragma unroll 4
-  for (int i = lane; i < SEGMENT / V; i += 32) ((raw_t*)stage)[i] = raw_t{};
-  __syncwarp();
+    for (int i = lane; i < SEGMENT / V; i += 32) ((raw_t*)stage)[i] = raw_t{};
+    __syncwarp();
 #pragma unroll 4
-  for (int t = lane; t < K; t += 32) {
-    u32 c = (u32)__ldg(columns + row * K + t) - (u32)first;
-    if (c < (u32)count) stage[c] = __ldg(values + row * K + t);
-  }
-  __syncwarp();
-  raw_t* out = (raw_t*)(dense + row * WIDTH + first);
+    for (int t = lane; t < K; t += 32) {
+        u32 c = (u32)__ldg(columns + row * K + t) - (u32)first;
+        if (c < (u32)count) stage[c] = __ldg(values + row * K + t);
+    }
+    __syncwarp();
+    raw_t* out = (raw_t*)(dense + row * WIDTH + first);
 #pragma unroll 4
-  for (int i = lane; i < count / V; i += 32) out[i] = ((raw_t*)stage)[i];
+    for (int i = lane; i < count / V; i += 32) out[i] = ((raw_t*)stage)[i];
 }
 #endif

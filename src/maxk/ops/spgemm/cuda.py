@@ -60,12 +60,13 @@ def run(
     blocks = -(-schedule.num_pieces // (plan.warps * plan.pieces))
     shared = plan.shared_bytes
     if plan.kernel == "fixed":
-        words, header = _pack(kernels, values, columns, column_scale)
+        room, words, header = _pack(kernels, values, columns, column_scale)
         kernels.main(
             blocks, plan.warps, schedule.pieces, schedule.num_pieces, indices, words, header,
             values, columns, column_scale, row_scale, y, partial, adjacency.num_edges,
             shared=shared,
         )  # fmt: skip
+        del room  # its memory is taken again only by what this stream does later
     else:
         kernels.main(
             (blocks, -(-width // plan.segment)), plan.warps, schedule.pieces, schedule.num_pieces,
@@ -118,22 +119,25 @@ def _kernels(plan: CudaPlan, shape: FeatureShape, weighted: bool, device: torch.
 
 def _pack(
     kernels: _Kernels, values: Tensor, columns: Tensor, column_scale: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """Fixed-point words, int32 [N, k rounded up to a multiple of 4], and their header, int32 [2].
+) -> tuple[Tensor, int, int]:
+    """Fixed-point words of all rows.
 
-    The header says whether the floats must be used instead, and holds the bits of a step's size.
+    Returns:
+        The memory that holds all of it; the address of the words, int32 [N, k rounded up to a
+        multiple of 4]; the address of their header, int32 [2]: whether the floats must be used
+        instead, and the bits of a step's size.
     """
     assert kernels.range is not None and kernels.pack is not None
     rows, k = values.shape
-    device = values.device
     size = rows * (-(-k // 4) * 4)
-    # One allocation: the words first, which are read 16 bytes at a time.
-    room = torch.empty(size + 2 + 2 * RANGE_BLOCKS, dtype=torch.int32, device=device)
-    words, header, parts = room.split([size, 2, 2 * RANGE_BLOCKS])
+    room = torch.empty(size + 2 + 2 * RANGE_BLOCKS, dtype=torch.int32, device=values.device)
+    words = room.data_ptr()
+    header = words + 4 * size
+    parts = header + 8
     blocks = max(1, min(RANGE_BLOCKS, rows * k // 4096))
     kernels.range(blocks, 16, values, column_scale, rows, parts)
     kernels.pack(
         max(1, min(PACK_BLOCKS, size // 1024)), 8, values, columns, column_scale, rows, parts,
         blocks, header, words,
     )  # fmt: skip
-    return words, header
+    return room, words, header
