@@ -1,4 +1,4 @@
-"""What every test may use: the implementation under test, unwritten memory that shows, --require."""
+"""What every test may use: an implementation, unwritten memory that shows, --require."""
 
 from __future__ import annotations
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import scipy.sparse
 import torch
-from graphs import dense_matrix, random_graph
 
 import maxk
+from graphs import dense_matrix, random_graph
 from maxk.graph import cache
 
 
@@ -33,14 +33,16 @@ def test_index_dtypes():
         assert torch.equal(got.indices, want.indices)
     mixed = maxk.Graph.from_csr(want.indptr.long(), want.indices.int())
     assert torch.equal(mixed.indices, want.indices)
-    with pytest.raises(TypeError, match=r"edge_index must hold int64 or int32 ids, got torch.float32"):
+    with pytest.raises(
+        TypeError, match=r"edge_index must hold int64 or int32 ids, got torch.float32"
+    ):
         maxk.Graph.from_edge_index(edges.float())
     with pytest.raises(TypeError, match="indices must hold"):
         maxk.Graph.from_csr(want.indptr, want.indices.double())
 
 
 @pytest.mark.parametrize(("edges", "text"), [
-    ([[3], [0]], r"edge_index\[0\] holds the source id 3 at position 0.*3 source nodes \(ids 0..2\)"),
+    ([[3], [0]], r"edge_index\[0\] holds the source id 3 at position 0.*3 source nodes \(ids 0..2"),
     ([[0, -1], [1, 0]], r"source id -1 at position 1"),
     ([[0, 1, 2], [1, 2, 7]], r"edge_index\[1\] holds the target id 7 at position 2"),
 ])  # fmt: skip

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from graphs import random_graph
 
 import maxk
+from graphs import random_graph
 
 pyg = pytest.importorskip("torch_geometric.nn")
 

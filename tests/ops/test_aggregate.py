@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from graphs import dense_matrix, random_graph, star
 
 import maxk
+from graphs import dense_matrix, random_graph, star
 from maxk.ops.maxk.reference import scatter
 
 REDUCES = ["sum", "mean", "gcn"]
@@ -23,7 +23,8 @@ def as_dense(h):
 @pytest.mark.parametrize("reduce", REDUCES)
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(("width", "k"), [
-    (1, 1), (5, 2), (33, 1), (33, 33), (64, 8), (127, 40), (256, 16), (257, 16), (300, None), (7, None),
+    (1, 1), (5, 2), (33, 1), (33, 33), (64, 8), (127, 40), (256, 16), (257, 16), (300, None),
+    (7, None),
 ])  # fmt: skip
 def test_matches_dense_matrix(implementation, device, reduce, weighted, width, k):
     graph = random_graph(41, 41, 300, weighted=weighted)

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from graphs import random_graph
 
 import maxk
+from graphs import random_graph
 from maxk.ops import autograd  # noqa: F401  (registers the operations)
 
 
@@ -19,7 +19,12 @@ def operands(dtype, reduce="mean", k=3):
     return a.tensors(), scales, weight, x, h.values.requires_grad_(), h.columns
 
 
-CHECKS = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
+CHECKS = (
+    "test_schema",
+    "test_autograd_registration",
+    "test_faketensor",
+    "test_aot_dispatch_dynamic",
+)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
@@ -46,7 +51,7 @@ def test_opcheck(op, dtype):
 
 @pytest.mark.parametrize("reduce", ["sum", "gcn"])
 def test_gradcheck_of_registered_operations(reduce):
-    graph, scales, weight, x, values, columns = operands(torch.float64, reduce)
+    graph, scales, weight, _, values, columns = operands(torch.float64, reduce)
     forward = lambda w, v: torch.ops.maxk.aggregate(graph, *scales, w, v, columns, 10)  # noqa: E731
     assert torch.autograd.gradcheck(forward, (weight, values))
     assert torch.autograd.gradgradcheck(forward, (weight, values))

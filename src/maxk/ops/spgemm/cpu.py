@@ -16,8 +16,8 @@ from torch import Tensor
 
 from maxk.device.cpu import equal_edges, kernel, prefetch, threads
 from maxk.graph.adjacency import Adjacency
-from maxk.ops.operands import Operands, array, operands
 from maxk.ops.maxk.cpu import scatter
+from maxk.ops.operands import Operands, array, operands
 from maxk.ops.spgemm.plan import plan_cpu
 from maxk.ops.spmm import cpu as dense
 

@@ -21,8 +21,8 @@ class CpuPlan:
     reason: str
 
 
-# Scatter over dense time on 2 cores (Xeon), D = 256, k = 8 / 16 / 32 / 48 / 64: 0.20 / 0.34 / 0.59 /
-# 0.85 / 0.97 on a graph past the cache, 0.28 / - / 0.63 / - / 1.2 on one inside it.
+# Scatter over dense time on 2 cores (Xeon), D = 256, k = 8 / 16 / 32 / 48 / 64: 0.20 / 0.34 /
+# 0.59 / 0.85 / 0.97 on a graph past the cache, 0.28 / - / 0.63 / - / 1.2 on one inside it.
 LARGEST_SHARE = 1 / 5
 # The private buffers of all threads together may take this much memory.
 LARGEST_BUFFERS = 4 * 2**30
