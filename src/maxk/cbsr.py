@@ -27,6 +27,8 @@ def largest_columns(x: Tensor, k: int) -> Tensor:
     Ties go to the lowest column; NaN of either sign ranks above +inf; -0.0 equals 0.0. All three
     are what a stable descending sort does.
     """
+    # Sorts on some devices tell a negative NaN from a positive one.
+    x = x.masked_fill(x.isnan(), float("nan"))
     return x.sort(dim=1, descending=True, stable=True).indices[:, :k].sort(dim=1).values
 
 

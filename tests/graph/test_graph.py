@@ -60,7 +60,7 @@ def test_shape_of_edges(edges, text):
         maxk.Graph.from_edge_index(edges)
 
 
-@pytest.mark.parametrize("num_nodes", [-1, (3,), (1, 2, 3), (2, -1), "3"])
+@pytest.mark.parametrize("num_nodes", [-1, (3,), (1, 2, 3), (2, -1), "3", 3.0, (1, 2.5)])
 def test_bad_node_counts(num_nodes):
     with pytest.raises(ValueError, match="num_nodes must be a count >= 0 or a pair"):
         maxk.Graph.from_edge_index(torch.tensor([[0], [0]]), num_nodes)
@@ -162,6 +162,88 @@ def test_degrees_and_repr():
     assert graph.in_degrees().tolist() == [1, 0, 2]
     assert graph.out_degrees().tolist() == [2, 1, 0]
     assert repr(graph) == "Graph(num_src=3, num_dst=3, num_edges=3, device=cpu)"
+
+
+class TestWeightsThatLearn:
+    """A graph outlives many steps of its weights; what is derived from it must follow them."""
+
+    EDGES = torch.tensor([[2, 0, 1, 0], [0, 1, 0, 2]])
+    X = torch.tensor([[1.0], [2.0], [3.0]], dtype=torch.float64)
+
+    def fresh(self, weight, reduce, derive):
+        leaf = weight.detach().clone().requires_grad_()
+        y = maxk.aggregate(derive(maxk.Graph.from_edge_index(self.EDGES, 3, leaf)), self.X, reduce)
+        y.sin().sum().backward()
+        return y.detach(), leaf.grad
+
+    @pytest.mark.parametrize("reduce", ["sum", "mean", "gcn"])
+    @pytest.mark.parametrize("derive", [
+        lambda g: g, lambda g: g.transpose(), lambda g: g.with_self_loops(),
+        lambda g: g.with_self_loops().transpose(), lambda g: g.transpose().with_self_loops(),
+    ], ids=["plain", "transposed", "filled", "filled-transposed", "transposed-filled"])  # fmt: skip
+    def test_every_step_sees_the_present_weights(self, reduce, derive):
+        weight = torch.tensor([10.0, 1, 100, 7], dtype=torch.float64, requires_grad=True)
+        graph = derive(maxk.Graph.from_edge_index(self.EDGES, 3, weight))
+        for step in range(3):
+            want, grad = self.fresh(weight, reduce, derive)
+            with torch.no_grad():
+                torch.testing.assert_close(maxk.aggregate(graph, self.X, reduce), want)
+            y = maxk.aggregate(graph, self.X, reduce)
+            y.sin().sum().backward()
+            torch.testing.assert_close(y.detach(), want)
+            torch.testing.assert_close(weight.grad, grad)
+            weight.grad = None
+            with torch.no_grad():
+                weight.mul_(0.5).add_(step)
+
+    def test_weights_without_gradient_that_change_in_place(self):
+        weight = torch.tensor([10.0, 1, 100, 7], dtype=torch.float64)
+        graph = maxk.Graph.from_edge_index(self.EDGES, 3, weight)
+        for _ in range(2):
+            want = self.fresh(weight, "gcn", lambda g: g)[0]
+            torch.testing.assert_close(maxk.aggregate(graph, self.X, "gcn"), want)
+            kept = graph.with_self_loops().adjacency("gcn", torch.float64)
+            assert graph.with_self_loops().adjacency("gcn", torch.float64) is kept
+            weight += 3
+
+    def test_other_weights_follow_the_callers_order(self):
+        ones = maxk.Graph.from_edge_index(self.EDGES, 3, torch.ones(4, dtype=torch.float64))
+        weight = torch.tensor([10.0, 1, 100, 7], dtype=torch.float64)
+        y = maxk.aggregate(ones.with_weight(weight), self.X, "sum")
+        assert y.flatten().tolist() == [230, 1, 7]
+        y = maxk.aggregate(ones.transpose().with_weight(weight), self.X, "sum")
+        assert y.flatten().tolist() == [23, 100, 10]
+        with pytest.raises(ValueError, match=r"shape \[4\], one weight an edge, got \[5\]"):
+            ones.with_weight(torch.ones(5))
+        unweighted = maxk.Graph.from_edge_index(self.EDGES, 3)
+        with pytest.raises(ValueError, match="must follow the order of the edge list, which a gra"):
+            unweighted.with_weight(weight)
+        assert unweighted.with_weight(None).edge_weight is None
+
+
+def test_a_narrow_id_is_compared_with_a_wide_count():
+    edges = torch.tensor([[5, -1], [0, 0]], dtype=torch.int16)
+    with pytest.raises(ValueError, match=r"source id -1 at position 1.*ids 0\.\.39999"):
+        maxk.Graph.from_edge_index(edges, 40_000)
+    narrow = maxk.Graph.from_edge_index(torch.tensor([[0, 2], [1, 1]], dtype=torch.uint8), 300)
+    assert (narrow.num_src, narrow.num_edges) == (300, 2)
+
+
+@pytest.mark.parametrize("num_nodes", [np.int64(4), torch.tensor(4), [4, 4], torch.Size([4, 4])])
+def test_node_counts_of_any_integer_type(num_nodes):
+    graph = maxk.Graph.from_edge_index(torch.tensor([[0], [1]]), num_nodes)
+    assert repr(graph) == "Graph(num_src=4, num_dst=4, num_edges=1, device=cpu)"
+
+
+def test_a_sparse_matrix_that_changes_is_converted_again():
+    matrix = torch.eye(3).to_sparse_csr()
+    first = cache.graph_of_matrix(matrix)
+    assert cache.graph_of_matrix(matrix) is first
+    matrix.col_indices().copy_(torch.tensor([1, 2, 0]))
+    assert cache.graph_of_matrix(matrix).indices.tolist() == [1, 2, 0]
+    assert first.indices.tolist() == [0, 1, 2]
+    matrix.values().mul_(5)
+    assert cache.graph_of_matrix(matrix).weight.tolist() == [5, 5, 5]
 
 
 class TestEdgeIndexCache:

@@ -63,7 +63,10 @@ def test_rank_of_awkward_values(implementation, device, dtype, row, k, kept):
 
 
 def test_gradient_flows_at_stored_positions_only(implementation, device):
-    for row, k, want in [([0.0, -1, -2, 5], 2, [1.0, 0, 0, 1]), ([1.0, 5, 5, 0, 5], 2, [0, 1, 1, 0, 0])]:
+    for row, k, want in [
+        ([0.0, -1, -2, 5], 2, [1.0, 0, 0, 1]),
+        ([1.0, 5, 5, 0, 5], 2, [0, 1, 1, 0, 0]),
+    ]:
         x = torch.tensor([row], device=device, requires_grad=True)
         maxk.maxk(x, k, implementation=implementation).values.sum().backward()
         assert x.grad.tolist() == [want]

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from maxk.graph.csr import CSR, Transpose
-
-if TYPE_CHECKING:
-    from maxk.graph.schedule import Schedule
+from maxk.graph.schedule import Schedule
 
 
 @dataclass(frozen=True)

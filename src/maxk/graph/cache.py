@@ -20,12 +20,30 @@ from maxk.graph.graph import Graph, _check_weight, _from_edge_index
 @dataclass(frozen=True)
 class _Entry:
     owner: weakref.ref[Tensor]
-    snapshot: Tensor
+    snapshot: tuple[Tensor, ...]
     num_nodes: int
     graph: Graph
 
 
 _entries: dict[int, _Entry] = {}
+
+
+def _kept(owner: Tensor, parts: tuple[Tensor, ...], num_nodes: int) -> Graph | None:
+    """The graph made from a tensor, if nothing in the tensor's parts has changed since."""
+    entry = _entries.get(id(owner))
+    if entry is None or entry.owner() is not owner or entry.num_nodes != num_nodes:
+        return None
+    for then, now in zip(entry.snapshot, parts, strict=True):
+        if then.device != now.device or then.dtype != now.dtype or not torch.equal(then, now):
+            return None
+    return entry.graph
+
+
+def _keep(owner: Tensor, snapshot: tuple[Tensor, ...], num_nodes: int, graph: Graph) -> Graph:
+    key = id(owner)
+    reference = weakref.ref(owner, lambda _: _entries.pop(key, None))
+    _entries[key] = _Entry(reference, snapshot, num_nodes, graph)
+    return graph
 
 
 def graph_of(edge_index: Tensor, num_nodes: int, edge_weight: Tensor | None = None) -> Graph:
@@ -49,21 +67,11 @@ def _structure(edge_index: Tensor, num_nodes: int) -> Graph:
             "a plain edge_index cannot be converted inside torch.compile; make the graph before: "
             "graph = maxk.Graph.from_edge_index(edge_index, num_nodes=...)"
         )
-    key = id(edge_index)
-    entry = _entries.get(key)
-    if (
-        entry is not None
-        and entry.owner() is edge_index
-        and entry.num_nodes == num_nodes
-        and entry.snapshot.device == edge_index.device
-        and entry.snapshot.dtype == edge_index.dtype
-        and torch.equal(entry.snapshot, edge_index)
-    ):
-        return entry.graph
+    graph = _kept(edge_index, (edge_index,), num_nodes)
+    if graph is not None:
+        return graph
     graph = _from_edge_index(edge_index, num_nodes, None, keep_order=True)
-    owner = weakref.ref(edge_index, lambda _: _entries.pop(key, None))
-    _entries[key] = _Entry(owner, edge_index.detach().clone(), num_nodes, graph)
-    return graph
+    return _keep(edge_index, (edge_index.detach().clone(),), num_nodes, graph)
 
 
 def graph_of_matrix(matrix: Tensor) -> Graph:
@@ -73,19 +81,11 @@ def graph_of_matrix(matrix: Tensor) -> Graph:
         matrix: torch sparse CSR [N, F]; its values become edge weights. Their gradient is not
             followed.
     """
-    key = id(matrix)
-    values = matrix.values().detach()
-    entry = _entries.get(key)
-    if (
-        entry is not None
-        and entry.owner() is matrix
-        and entry.snapshot.device == values.device
-        and torch.equal(entry.snapshot, values)
-    ):
-        return entry.graph
-    graph = Graph.from_csr(
-        matrix.crow_indices(), matrix.col_indices(), values, num_src=matrix.shape[1]
-    )
-    owner = weakref.ref(matrix, lambda _: _entries.pop(key, None))
-    _entries[key] = _Entry(owner, values.clone(), matrix.shape[0], graph)
-    return graph
+    parts = (matrix.crow_indices(), matrix.col_indices(), matrix.values().detach())
+    graph = _kept(matrix, parts, matrix.shape[0])
+    if graph is not None:
+        return graph
+    # The graph may share what it is given, and the caller may change that in place.
+    copies = tuple(part.clone() for part in parts)
+    graph = Graph.from_csr(*copies, num_src=matrix.shape[1])
+    return _keep(matrix, copies, matrix.shape[0], graph)

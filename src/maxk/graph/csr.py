@@ -7,13 +7,11 @@ edges that end in node ``t``, in the order in which the caller gave them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from maxk.graph.schedule import Schedule
+from maxk.graph.schedule import Schedule, schedule_of
 
 INT32_MAX = 2**31 - 1
 
@@ -44,7 +42,7 @@ class CSR:
             orders agree or nobody needs it.
     """
 
-    __slots__ = ("_schedule", "_t_schedule", "_transpose", "indices", "indptr", "num_src", "order")
+    __slots__ = ("_transpose", "indices", "indptr", "num_src", "order")
 
     def __init__(
         self,
@@ -59,8 +57,6 @@ class CSR:
         self.num_src = num_src
         self.order = order
         self._transpose = transpose
-        self._schedule: Schedule | None = None
-        self._t_schedule: Schedule | None = None
 
     @property
     def num_dst(self) -> int:
@@ -97,20 +93,12 @@ class CSR:
     @property
     def schedule(self) -> Schedule:
         """Pieces of work for the rows on a GPU; built on first use."""
-        if self._schedule is None:
-            from maxk.graph.schedule import build_schedule
-
-            self._schedule = build_schedule(self.indptr, self.num_edges)
-        return self._schedule
+        return schedule_of(self.indptr, self.num_edges)
 
     @property
     def t_schedule(self) -> Schedule:
         """Pieces of work for the rows of the transpose on a GPU; built on first use."""
-        if self._t_schedule is None:
-            from maxk.graph.schedule import build_schedule
-
-            self._t_schedule = build_schedule(self.transpose.indptr, self.num_edges)
-        return self._t_schedule
+        return schedule_of(self.transpose.indptr, self.num_edges)
 
     def to(self, device: torch.device) -> CSR:
         """The same rows on another device, with the transpose where it is already there."""

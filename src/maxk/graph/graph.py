@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -35,13 +36,24 @@ class Graph:
         tensor([0, 0, 1, 3])
     """
 
-    __slots__ = ("_adjacencies", "_csr", "_filled", "_weight")
+    __slots__ = ("_adjacencies", "_csr", "_filled", "_loops", "_order_kept", "_weight")
 
-    def __init__(self, csr: CSR, edge_weight: Tensor | None = None) -> None:
+    def __init__(
+        self,
+        csr: CSR,
+        edge_weight: Tensor | None = None,
+        *,
+        order_kept: bool = True,
+        loops: int = 0,
+    ) -> None:
+        # A derived graph holds the caller's own weight tensor, never one computed from it, so that
+        # a change of the weights is seen and every backward pass has its own record.
         self._csr = csr
         self._weight = edge_weight
+        self._order_kept = order_kept
+        self._loops = loops  # self-loops of weight 1 behind the caller's edges
         self._filled: Graph | None = None
-        self._adjacencies: dict[tuple[str, torch.dtype], Adjacency] = {}
+        self._adjacencies: dict[tuple[str, torch.dtype], tuple[int | None, Adjacency]] = {}
 
     @staticmethod
     def from_edge_index(
@@ -151,15 +163,21 @@ class Graph:
 
     @property
     def edge_weight(self) -> Tensor | None:
-        """[E] in the caller's order, or None for an unweighted graph."""
-        return self._weight
+        """[E] in the caller's order, or None for an unweighted graph.
+
+        Where :meth:`with_self_loops` added edges, they come last.
+        """
+        if self._weight is None or not self._loops:
+            return self._weight
+        return torch.cat([self._weight, self._weight.new_ones(self._loops)])
 
     @property
     def weight(self) -> Tensor | None:
         """[E] in CSR order, differentiable with respect to :attr:`edge_weight`; or None."""
-        if self._weight is None or self._csr.order is None:
-            return self._weight
-        return self._weight[self._csr.order]
+        weight = self.edge_weight
+        if weight is None or self._csr.order is None:
+            return weight
+        return weight[self._csr.order]
 
     def edge_index(self) -> Tensor:
         """int64 [2, E], sources and targets in CSR order."""
@@ -181,18 +199,31 @@ class Graph:
         if wanted == self.device:
             return self
         weight = None if self._weight is None else self._weight.to(wanted)
-        return Graph(self._csr.to(wanted), weight)
+        return Graph(self._csr.to(wanted), weight, order_kept=self._order_kept, loops=self._loops)
 
     def with_weight(self, weight: Tensor | None) -> Graph:
-        """The same edges with other weights, [E] in the caller's order; shares all else."""
-        return Graph(self._csr, weight)
+        """The same edges with other weights, [E] in the caller's order; shares all else.
+
+        Raises:
+            TypeError: the weights are no floating-point tensor.
+            ValueError: their shape or device is wrong, or the graph was made without weights from
+                an edge list, whose order it did not keep.
+        """
+        if weight is not None and not self._order_kept:
+            raise ValueError(
+                "weight must follow the order of the edge list, which a graph made without weights "
+                "does not keep; use Graph.from_edge_index(edge_index, edge_weight=...)"
+            )
+        weight = _check_weight(weight, self.num_edges, "weight", self.device)
+        return Graph(self._csr, weight, order_kept=self._order_kept)
 
     def transpose(self) -> Graph:
-        """The graph with every edge turned round; its weights keep the forward CSR order."""
+        """The graph with every edge turned round; its weights keep the caller's order."""
         t = self._csr.transpose
         back = Transpose(self.indptr, self.indices, torch.argsort(t.edges))
-        csr = CSR(t.indptr, t.indices, self.num_dst, order=t.edges, transpose=back)
-        return Graph(csr, self.weight)
+        order = t.edges if self._csr.order is None else self._csr.order[t.edges]
+        csr = CSR(t.indptr, t.indices, self.num_dst, order=order, transpose=back)
+        return Graph(csr, self._weight, order_kept=self._order_kept, loops=self._loops)
 
     def with_self_loops(self) -> Graph:
         """The graph with the missing self-loops added, each with weight 1; made once and kept.
@@ -219,28 +250,36 @@ class Graph:
         if loops.numel() == 0:
             return self
         edges = torch.cat([self.edge_index(), loops.expand(2, -1)], dim=1)
-        csr = from_edges(edges, self.num_src, self.num_dst, keep_order=self._weight is not None)
-        weight = self.weight
-        if weight is not None:
-            weight = torch.cat([weight, weight.new_ones(loops.numel())])
-        return Graph(csr, weight)
+        weighted = self._weight is not None
+        csr = from_edges(edges, self.num_src, self.num_dst, keep_order=weighted)
+        if self._csr.order is not None and csr.order is not None:
+            added = torch.arange(self.num_edges, csr.num_edges, device=self.device)
+            csr.order = torch.cat([self._csr.order, added])[csr.order]
+        return Graph(csr, self._weight, order_kept=weighted, loops=loops.numel())
 
     def adjacency(self, reduce: str, dtype: torch.dtype) -> Adjacency:
-        """The matrix that a reduction multiplies with; made once and kept.
+        """The matrix that a reduction multiplies with; kept until the weights it needs change.
 
         Args:
             reduce: "sum", "mean" or "gcn" (which expects a graph with filled self-loops).
             dtype: dtype of the scales: float32 or float64.
         """
         key = (check_reduce(reduce), dtype)
-        if key not in self._adjacencies:
-            row = column = None
-            if reduce == "mean":
-                row = mean_scale(self._csr, dtype)
-            elif reduce == "gcn":
-                row = column = gcn_scale(self._csr, self.weight, dtype)
-            self._adjacencies[key] = Adjacency(self._csr, row, column)
-        return self._adjacencies[key]
+        version = None
+        if reduce == "gcn" and self._weight is not None:
+            version = _version(self._weight)
+        kept = self._adjacencies.get(key)
+        if kept is not None and kept[0] == version:
+            return kept[1]
+        row = column = None
+        if reduce == "mean":
+            row = mean_scale(self._csr, dtype)
+        elif reduce == "gcn":
+            weight = self.weight
+            row = column = gcn_scale(self._csr, None if weight is None else weight.detach(), dtype)
+        made = Adjacency(self._csr, row, column)
+        self._adjacencies[key] = (version, made)
+        return made
 
     def prepare(self, reduce: str = "mean", dtype: torch.dtype = torch.float32) -> Graph:
         """Fills now what aggregation would fill on demand; returns the graph itself.
@@ -275,7 +314,12 @@ def _from_edge_index(
     check_ids(edge_index[1], num_dst, "edge_index[1]", "target")
     weight = _check_weight(edge_weight, edge_index.shape[1], "edge_weight", edge_index.device)
     csr = from_edges(edge_index, num_src, num_dst, keep_order=keep_order or weight is not None)
-    return Graph(csr, weight)
+    return Graph(csr, weight, order_kept=keep_order or weight is not None)
+
+
+def _version(tensor: Tensor) -> int:
+    """Counts the changes in place of a tensor; an inference tensor does not count them."""
+    return -1 if tensor.is_inference() else tensor._version
 
 
 def _check_index(ids: Tensor, name: str) -> Tensor:
@@ -283,15 +327,20 @@ def _check_index(ids: Tensor, name: str) -> Tensor:
         raise TypeError(f"{name} must be a torch.Tensor of integers, got {type(ids).__name__}")
     if ids.dtype not in INDEX_DTYPES:
         raise TypeError(f"{name} must hold int64 or int32 ids, got {ids.dtype}; call .long() first")
-    return ids
+    # A narrower dtype cannot be compared with a number of nodes that it cannot hold.
+    return ids if ids.dtype in (torch.int64, torch.int32) else ids.long()
 
 
 def _node_counts(edge_index: Tensor, num_nodes: int | Sequence[int] | None) -> tuple[int, int]:
     if num_nodes is None:
         count = int(edge_index.max()) + 1 if edge_index.numel() else 0
         return count, count
-    counts = (num_nodes, num_nodes) if isinstance(num_nodes, int) else tuple(num_nodes)
-    if len(counts) != 2 or not all(isinstance(n, int) and n >= 0 for n in counts):
+    pair = num_nodes if isinstance(num_nodes, tuple | list) else (num_nodes, num_nodes)
+    try:
+        counts = [operator.index(n) for n in pair]
+    except TypeError:
+        counts = []
+    if len(counts) != 2 or min(counts) < 0:
         raise ValueError(
             f"num_nodes must be a count >= 0 or a pair (num_src, num_dst), got {num_nodes!r}"
         )

@@ -85,11 +85,10 @@ def aggregate(
         graph = graph.with_self_loops() if fill_self_loops else _square(graph)
     weight = _weight(graph, values)
     dtype = accumulation_dtype(values.dtype)
-    adjacency = graph.adjacency(reduce, dtype)
     if reduce == "gcn" and weight is not None and weight.requires_grad:
         # The scales depend on the weights, so the gradient must pass through them.
-        weight = _normalised(graph, weight, dtype)
-        adjacency = graph.adjacency("sum", dtype)
+        weight, reduce = _normalised(graph, weight, dtype), "sum"
+    adjacency = graph.adjacency(reduce, dtype)
     return calls(implementation).aggregate(adjacency, weight, values.contiguous(), columns, width)
 
 

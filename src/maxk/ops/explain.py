@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from maxk.cbsr import CBSR
-from maxk.graph.graph import Graph
 from maxk.ops.dispatch import OPERATIONS, choose
+from maxk.ops.shape import FeatureShape
 
 
 @dataclass(frozen=True)
@@ -77,19 +77,44 @@ def _explain(
 
 def _plan(op: str, implementation: str, operands: tuple[Any, ...], k: int | None) -> str:
     if implementation == "cpu" and op in ("spgemm", "sspmm"):
-        graph, features = operands
-        assert isinstance(graph, Graph)
-        width, stored = _shape(features, k)
-        if op == "spgemm":
-            from maxk.ops.spgemm.plan import plan_cpu
-
-            plan = plan_cpu(graph.num_src, graph.num_edges, width, stored)
-            return f"{plan.variant}: {plan.reason}"
-        from maxk.ops.sspmm.plan import plan_cpu as plan_backward
-
-        chosen = plan_backward(graph.num_src, width, stored, torch.get_num_threads())
-        return f"{chosen.variant}: {chosen.reason}"
+        return _cpu_plan(op, operands, k)
+    if implementation == "cuda" and op != "spmm":
+        return _cuda_plan(op, operands, k)
     return ""
+
+
+def _cpu_plan(op: str, operands: tuple[Any, ...], k: int | None) -> str:
+    graph, features = operands
+    width, stored = _shape(features, k)
+    if op == "spgemm":
+        from maxk.ops.spgemm.plan import plan_cpu
+
+        forward = plan_cpu(graph.num_src, graph.num_edges, width, stored)
+        return f"{forward.variant}: {forward.reason}"
+    from maxk.ops.sspmm.plan import plan_cpu as plan_backward
+
+    backward = plan_backward(graph.num_src, width, stored, torch.get_num_threads())
+    return f"{backward.variant}: {backward.reason}"
+
+
+def _cuda_plan(op: str, operands: tuple[Any, ...], k: int | None) -> str:
+    shape = FeatureShape(*_shape(operands[-1], k), operands[-1].dtype)
+    if op == "maxk":
+        from maxk.ops.maxk.plan_cuda import plan_cuda
+
+        select = plan_cuda(shape)
+        return f"{select.kernel}: {select.reason}"
+    graph = operands[0]
+    if op == "spgemm":
+        from maxk.ops.spgemm.plan_cuda import plan_cuda as plan_forward
+
+        forward = plan_forward(graph, shape, weighted=graph.edge_weight is not None)
+        return f"{forward.kernel}: {forward.reason}"
+    from maxk.device.properties import properties
+    from maxk.ops.sspmm.plan_cuda import plan_cuda as plan_backward
+
+    backward = plan_backward(graph, shape, properties(operands[-1].device))
+    return f"{backward.kernel}: {backward.reason}"
 
 
 def _shape(features: CBSR | Tensor, k: int | None) -> tuple[int, int]:
