@@ -13,6 +13,7 @@ from maxk.graph.adjacency import Adjacency
 from maxk.graph.csr import expand
 from maxk.ops.operands_cuda import edge_indices, floats
 from maxk.ops.shape import VALUE_CODES
+from maxk.ops.spmm.reference import accumulation_dtype
 
 SOURCE = Path(__file__).with_name("kernel.cu")
 
@@ -36,11 +37,9 @@ def _product(
 ) -> Tensor:
     if adjacency.num_edges == 0 or rows == 0 or dense.shape[1] == 0:
         return dense.new_zeros(rows, dense.shape[1])
-    scaled = adjacency.row_scale is not None or adjacency.column_scale is not None
-    # Scales of 16 bits would be coarse (1 / 70,000 is subnormal in fp16), and a sum to be scaled
-    # afterwards can overflow: what is weighted is summed from floats.
-    wide = dense.dtype in (torch.bfloat16, torch.float16) and (scaled or weight is not None)
-    dtype = torch.float32 if wide else dense.dtype
+    # cuSPARSE rounds the parts of a split row to 16 bits before it adds them, and scales of 16 bits
+    # would be coarse (1 / 70,000 is subnormal in fp16): half precision is summed from floats.
+    dtype = accumulation_dtype(dense.dtype)
     with torch.no_grad():
         matrix = _matrix(adjacency, weight, dtype, transposed=transposed)
         product: Tensor = torch.sparse.mm(matrix, dense.to(dtype))
