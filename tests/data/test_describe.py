@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from maxk.data.describe import describe, estimate_memory
+from maxk.data.describe import ModelShape, describe, estimate_memory
 from maxk.data.load import load
 from maxk.graph.graph import Graph
+from maxk.measure.memory import added_memory
+from maxk.nn import GCN, GIN, GraphSAGE
 
 
 def odd_graph() -> Graph:
@@ -110,11 +112,39 @@ def test_memory_follows_the_formula() -> None:
     parameters = hidden**2 + layers * (2 * hidden**2 + 4 * hidden) + hidden
     base = 16 * (nodes + 1) + 16 * edges + 4 * nodes * hidden + 16 * parameters
     base += 3 * 4 * nodes * hidden + 8 * nodes
-    relu = estimate_memory(graph, hidden=hidden, layers=layers, k=k, nonlinearity="relu")
-    assert relu == base + layers * (16 * nodes * hidden + nodes * hidden)
+    relu = ModelShape("sage", "relu", hidden, layers)
+    assert estimate_memory(graph, relu) == base + layers * 20 * nodes * hidden
+    on_gpu = base + 8 * edges + layers * 17 * nodes * hidden
+    assert estimate_memory(graph, relu, device="cuda") == on_gpu
     # 300 columns need 16-bit column numbers.
-    maxk = estimate_memory(graph, hidden=hidden, layers=layers, k=k)
-    assert maxk == base + layers * (12 * nodes * hidden + nodes * k * 7)
+    maxk = estimate_memory(graph, ModelShape("sage", "maxk", hidden, layers, k))
+    assert maxk == base + layers * (12 * nodes * hidden + nodes * k * 6)
+
+
+@pytest.mark.parametrize("norm", ["layer", "none"])
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+@pytest.mark.parametrize("nonlinearity", ["maxk", "relu"])
+@pytest.mark.parametrize("model", ["sage", "gcn", "gin"])
+def test_memory_is_what_a_step_holds(
+    model: str, nonlinearity: str, dropout: float, norm: str
+) -> None:
+    """The formula against the tensors of a real step."""
+    data = load("synthetic:nodes=3000,degree=3,features=8,communities=3")
+    shape = ModelShape(model, nonlinearity, 64, 2, 8, dropout, norm)
+    network = {"sage": GraphSAGE, "gcn": GCN, "gin": GIN}[model](
+        8, 64, 2, 3, k=8, nonlinearity=nonlinearity, dropout=dropout,
+        norm=None if norm == "none" else norm,
+    )  # fmt: skip
+
+    def step() -> None:
+        network(data.x, data.graph).square().mean().backward()
+
+    data.graph.prepare("gcn" if model == "gcn" else "mean")
+    measured = added_memory(step, "cpu")
+    parameters = sum(p.numel() for p in network.parameters())
+    outside = 16 * data.graph.num_edges + 16 * 3001 + 4 * 8 * 3000 + 12 * parameters
+    estimate = estimate_memory(data, shape) - outside
+    assert 0.97 * measured < estimate < (1.07 if norm == "layer" else 1.2) * measured
 
 
 def test_bad_sizes() -> None:
