@@ -107,6 +107,23 @@ def test_unprepared_graph_inside_compile_says_the_cure():
         compiled(torch.randn(5, 3))
 
 
+@pytest.mark.parametrize("learn", [False, True])
+def test_compiled_normalisation_sees_the_present_weights(learn):
+    torch._dynamo.reset()
+    edges = random_graph(9, 9, 40, weighted=False).edge_index()
+    weight = torch.rand(40, generator=torch.Generator().manual_seed(0)).requires_grad_(learn)
+    graph = maxk.Graph.from_edge_index(edges, 9, weight).prepare("gcn")
+    compiled = torch.compile(
+        lambda x: maxk.aggregate(graph, x, "gcn"), fullgraph=True, backend="aot_eager"
+    )
+    x = torch.linspace(-1, 1, 45).reshape(9, 5)
+    for _ in range(2):
+        fresh = maxk.Graph.from_edge_index(edges, 9, weight.detach().clone())
+        torch.testing.assert_close(compiled(x), maxk.aggregate(fresh, x, "gcn"))
+        with torch.no_grad():
+            weight.add_(1)
+
+
 def test_export_keeps_the_operation():
     class Layer(torch.nn.Module):
         def forward(self, x):

@@ -86,6 +86,6 @@ def graph_of_matrix(matrix: Tensor) -> Graph:
     if graph is not None:
         return graph
     # The graph may share what it is given, and the caller may change that in place.
-    copies = tuple(part.clone() for part in parts)
-    graph = Graph.from_csr(*copies, num_src=matrix.shape[1])
-    return _keep(matrix, copies, matrix.shape[0], graph)
+    indptr, indices, values = (part.clone() for part in parts)
+    graph = Graph.from_csr(indptr, indices, values, num_src=matrix.shape[1])
+    return _keep(matrix, (indptr, indices, values), matrix.shape[0], graph)

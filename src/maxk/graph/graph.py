@@ -265,21 +265,24 @@ class Graph:
             dtype: dtype of the scales: float32 or float64.
         """
         key = (check_reduce(reduce), dtype)
-        version = None
-        if reduce == "gcn" and self._weight is not None:
-            version = _version(self._weight)
+        follows_weights = reduce == "gcn" and self._weight is not None
+        if follows_weights and torch.compiler.is_compiling():
+            # A compiler cannot ask whether a tensor changed, and traces the scales with the rest.
+            return self._scaled(reduce, dtype)
+        version = _version(self._weight if follows_weights else None)
         kept = self._adjacencies.get(key)
-        if kept is not None and kept[0] == version:
-            return kept[1]
+        if kept is None or kept[0] != version:
+            kept = self._adjacencies[key] = (version, self._scaled(reduce, dtype))
+        return kept[1]
+
+    def _scaled(self, reduce: str, dtype: torch.dtype) -> Adjacency:
         row = column = None
         if reduce == "mean":
             row = mean_scale(self._csr, dtype)
         elif reduce == "gcn":
             weight = self.weight
             row = column = gcn_scale(self._csr, None if weight is None else weight.detach(), dtype)
-        made = Adjacency(self._csr, row, column)
-        self._adjacencies[key] = (version, made)
-        return made
+        return Adjacency(self._csr, row, column)
 
     def prepare(self, reduce: str = "mean", dtype: torch.dtype = torch.float32) -> Graph:
         """Fills now what aggregation would fill on demand; returns the graph itself.
@@ -317,9 +320,9 @@ def _from_edge_index(
     return Graph(csr, weight, order_kept=keep_order or weight is not None)
 
 
-def _version(tensor: Tensor) -> int:
-    """Counts the changes in place of a tensor; an inference tensor does not count them."""
-    return -1 if tensor.is_inference() else tensor._version
+def _version(weight: Tensor | None) -> int | None:
+    """How often a tensor was changed in place; an inference tensor does not count it."""
+    return None if weight is None or weight.is_inference() else weight._version
 
 
 def _check_index(ids: Tensor, name: str) -> Tensor:
