@@ -30,7 +30,8 @@ class Target:
 
     def loss(self, logits: Tensor) -> Tensor:
         """Returns the mean loss over the training nodes."""
-        return metrics.loss(logits[self.nodes], self.labels)
+        # The gradient of index_select adds rows; that of [nodes] sorts the node ids first.
+        return metrics.loss(logits.index_select(0, self.nodes), self.labels)
 
 
 class Step:
@@ -81,10 +82,11 @@ class Step:
         ``optimiser`` is Adam, ``dense`` is all else: linear layers, norm, dropout, loss. On a GPU
         the device is waited for after each operation, so that the parts add up to more than a step.
         """
-        taken = [self._parts() for _ in range(rounds)]
+        taken = [self.parts() for _ in range(rounds)]
         return {name: sorted(part[name] for part in taken)[rounds // 2] for name in taken[0]}
 
-    def _parts(self) -> dict[str, float]:
+    def parts(self) -> dict[str, float]:
+        """Runs one epoch and returns where its time went, as :meth:`split` names it."""
         self._optimizer.zero_grad(set_to_none=True)
         clock = self._clock
         start = clock()
@@ -113,12 +115,14 @@ class Step:
         return time.perf_counter()
 
 
-def captured(step: Step, device: torch.device) -> Callable[[], object]:
+def captured(step: Step, device: torch.device, pool: Any = None) -> Callable[[], object]:
     """Returns the step replayed from a CUDA graph: no launch gap, nothing of Python.
 
     Args:
         step: What to capture; it runs a few times first, on a side stream.
         device: A CUDA device.
+        pool: Memory from ``torch.cuda.graph_pool_handle()`` that graphs replayed one after the
+            other may share: none of them reads what another left.
     """
     with torch.cuda.device(device):
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
@@ -128,6 +132,6 @@ def captured(step: Step, device: torch.device) -> Callable[[], object]:
                 step()
         torch.cuda.current_stream().wait_stream(side)
         graph: Any = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, pool=pool):
             step()
     return graph.replay  # type: ignore[no-any-return]

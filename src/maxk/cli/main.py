@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from maxk.bench import cli as bench
-from maxk.cli import data, demo, info, runs, train
+from maxk.cli import data, demo, info, profile, runs, train
 from maxk.core.errors import MaxKError
 from maxk.report import cli as report
 
@@ -25,6 +25,7 @@ app = typer.Typer(
 app.command("train")(train.train)
 app.command("evaluate")(runs.evaluate)
 app.command("predict")(runs.predict)
+app.command("profile")(profile.profile)
 app.command("demo")(demo.demo)
 app.command("info")(info.info)
 app.add_typer(data.app, name="data")
