@@ -13,7 +13,7 @@ from maxk.graph.adjacency import Adjacency
 from maxk.graph.csr import expand
 from maxk.ops.operands_cuda import edge_indices, floats
 from maxk.ops.shape import VALUE_CODES
-from maxk.ops.spmm.reference import accumulation_dtype
+from maxk.ops.spmm import reference
 
 SOURCE = Path(__file__).with_name("kernel.cu")
 
@@ -37,9 +37,13 @@ def _product(
 ) -> Tensor:
     if adjacency.num_edges == 0 or rows == 0 or dense.shape[1] == 0:
         return dense.new_zeros(rows, dense.shape[1])
+    if adjacency.num_edges > adjacency.num_dst * adjacency.num_src:
+        # More parallel edges than cells: cuSPARSE refuses such a matrix.
+        run = reference.spmm_t if transposed else reference.spmm
+        return run(adjacency, weight, dense)
     # cuSPARSE rounds the parts of a split row to 16 bits before it adds them, and scales of 16 bits
     # would be coarse (1 / 70,000 is subnormal in fp16): half precision is summed from floats.
-    dtype = accumulation_dtype(dense.dtype)
+    dtype = reference.accumulation_dtype(dense.dtype)
     with torch.no_grad():
         matrix = _matrix(adjacency, weight, dtype, transposed=transposed)
         product: Tensor = torch.sparse.mm(matrix, dense.to(dtype))
@@ -92,8 +96,6 @@ def _make(
 def sddmm_dense(adjacency: Adjacency, x: Tensor, grad: Tensor) -> Tensor:
     """Gradient of the edge weights of a dense aggregation, [E] in the accumulation dtype."""
     if x.dtype not in VALUE_CODES:
-        from maxk.ops.spmm import reference
-
         return reference.sddmm_dense(adjacency, x, grad)
     out = torch.empty(adjacency.num_edges, dtype=torch.float32, device=x.device)
     if out.numel() == 0 or x.shape[1] == 0:
