@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,8 @@ from torch import Tensor
 from maxk.core.errors import CheckpointError, CompileError, DataError, DeviceError, TrainingError
 from maxk.data.dataset import Dataset
 from maxk.graph.graph import Graph
+from maxk.train import advice
+from maxk.train.advice import forecast
 from maxk.train.config import TrainConfig
 from maxk.train.loop import Trainer, resolve_device
 
@@ -121,15 +124,57 @@ def test_a_compiler_that_fails_is_one_sentence(
     assert "\n" not in str(caught.value)
 
 
-def test_too_little_memory_on_a_gpu_is_advice(
-    data: Dataset, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:124] DefaultCPUAllocator: can't allocate"),
+        MemoryError(),
+    ],
+)
+def test_too_little_memory_is_advice(
+    data: Dataset, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def full(self: Trainer) -> float:
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        raise error
 
     monkeypatch.setattr(Trainer, "_step", full)
-    with pytest.raises(TrainingError, match="does not fit in the memory of cpu; lower --hidden"):
+    with pytest.raises(TrainingError) as caught:
         Trainer(SMALL, data).fit()
+    words = str(caught.value)
+    assert re.match(
+        r"this run does not fit in the memory of cpu: it needs about \d+ KiB; try "
+        r"--k 2 \(about \d+ KiB\), --hidden 4 \(about \d+ KiB\) or --layers 1 \(about",
+        words,
+    ), words
+    with pytest.raises(TrainingError, match=r"; try --nonlinearity maxk --k 1 \(about "):
+        Trainer(replace(SMALL, nonlinearity="relu"), data).fit()
+
+
+def test_another_error_is_not_taken_for_a_full_memory(
+    data: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(self: Trainer) -> float:
+        raise RuntimeError("shapes do not match")
+
+    monkeypatch.setattr(Trainer, "_step", wrong)
+    with pytest.raises(RuntimeError, match="shapes do not match"):
+        Trainer(SMALL, data).fit()
+
+
+def test_the_need_is_said_beside_what_is_free(
+    data: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cpu = torch.device("cpu")
+    monkeypatch.setattr(advice, "free_memory", lambda device: 1 << 40)
+    assert re.fullmatch(
+        r"memory: about \d+ KiB of 1024.0 GiB free on cpu", forecast(SMALL, data, cpu)
+    )
+    monkeypatch.setattr(advice, "free_memory", lambda device: 5)
+    tight = forecast(SMALL, data, cpu)
+    assert "of 5 B free on cpu, which may not be enough: try --k 2 (about" in tight
+    monkeypatch.setattr(advice, "free_memory", lambda device: None)
+    assert re.fullmatch(r"memory: about \d+ KiB", forecast(SMALL, data, cpu))
 
 
 def same(a: Trainer, b: Trainer) -> bool:
@@ -198,3 +243,66 @@ def test_a_gpu_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(DeviceError, match=r"in cuda:0 \.\. cuda:0, got cuda:1"):
         resolve_device("cuda:1")
+
+
+GPU = replace(SMALL, device="cuda", epochs=12, hidden=32, k=8, dropout=0.5, deterministic=True)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("model", ["sage", "gcn", "gin"])
+@pytest.mark.parametrize("precision", ["high", "medium"])
+def test_a_cuda_graph_changes_no_bit(data: Dataset, model: str, precision: str) -> None:
+    config = replace(GPU, model=model, precision=precision)  # type: ignore[arg-type]
+    replayed, eager = Trainer(config, data), Trainer(replace(config, cuda_graph=False), data)
+    replayed.fit()
+    eager.fit()
+    assert replayed._captured is not None and eager._captured is None
+    assert same(replayed, eager)
+    assert [e.val for e in replayed.history] == [e.val for e in eager.history]
+    # The masks of dropout differ from step to step, so the loss does.
+    assert len({e.loss for e in replayed.history}) == config.epochs
+
+
+@pytest.mark.gpu
+def test_a_run_with_a_cuda_graph_continues_bit_for_bit(data: Dataset) -> None:
+    whole = Trainer(GPU, data)
+    whole.fit()
+    half = Trainer(replace(GPU, epochs=7), data)
+    half.fit()
+    rest = Trainer(GPU, data)
+    rest.load_state(half.state())
+    rest.fit()
+    assert same(whole, rest)
+    # Also where the graph was there before the state.
+    half.load_state(half.state())
+    half.config = GPU
+    half.fit()
+    assert same(whole, half)
+
+
+@pytest.mark.gpu
+def test_the_split_comes_from_the_epochs_before_the_graph(data: Dataset) -> None:
+    trainer = Trainer(GPU, data)
+    summary = trainer.fit()
+    known = [e.epoch for e in trainer.history if e.seconds_aggregate is not None]
+    assert known == [3, 4, 5]
+    assert summary["seconds_select"] > 0 and summary["seconds_aggregate"] > 0
+
+
+@pytest.mark.gpu
+def test_a_state_of_the_cpu_continues_on_a_gpu(data: Dataset) -> None:
+    half = Trainer(replace(SMALL, epochs=2), data)
+    half.fit()
+    rest = Trainer(replace(SMALL, epochs=9, device="cuda"), data)
+    rest.load_state(half.state())
+    rest.fit()
+    assert rest._captured is not None
+    assert math.isfinite(rest.history[-1].loss)
+
+
+@pytest.mark.gpu
+def test_sparse_features_train_without_a_graph(data: Dataset) -> None:
+    sparse = replace(data, x=data.x.to_sparse_csr())
+    trainer = Trainer(GPU, sparse)
+    trainer.fit()
+    assert trainer._captured is None

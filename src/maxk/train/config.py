@@ -89,6 +89,8 @@ class TrainConfig:
     """Precision of float32 products, in the words of torch.set_float32_matmul_precision."""
     compile: bool = False
     """Run the model through torch.compile."""
+    cuda_graph: bool = True
+    """On a GPU, replay the training step from a CUDA graph; the results stay the same."""
     deterministic: bool = False
     """Use repeatable algorithms only; an operation that has none is an error."""
     out: str | None = field(default=None, metadata=_PER_CALL)

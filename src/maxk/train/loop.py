@@ -20,7 +20,8 @@ from maxk.data.load import load
 from maxk.measure.memory import peak_memory, reset_peak_memory
 from maxk.nn import GCN, GIN, GraphSAGE
 from maxk.ops import dispatch
-from maxk.train import metrics
+from maxk.train import advice, metrics
+from maxk.train.capture import Captured
 from maxk.train.config import TrainConfig
 
 log = logging.getLogger(__name__)
@@ -30,6 +31,12 @@ _MODELS: dict[str, type[GraphSAGE] | type[GCN] | type[GIN]] = {
     "gcn": GCN,
     "gin": GIN,
 }
+
+#: Epochs whose kernels are compiled and matrices made; their time is nobody's.
+WARM_UP = 2
+#: Epochs behind them that are split into select, aggregate and rest: on a GPU every operation waits
+#: for the device there. A CUDA graph, which has no operations to tell apart, starts behind them.
+SPLIT = 3
 
 
 @dataclass(frozen=True)
@@ -102,7 +109,7 @@ class Trainer:
         self.device = resolve_device(config.device)
         if dataset is None:
             dataset = load_dataset(config)
-        with _within_memory(self.device):
+        with advice.within_memory(config, dataset, self.device):
             self.dataset = dataset.to(self.device)
         self._nodes = _split_nodes(self.dataset)
         self._labels = {name: self.dataset.y[nodes] for name, nodes in self._nodes.items()}
@@ -116,9 +123,15 @@ class Trainer:
         self._forward: Callable[..., Tensor] = self.model
         if config.compile:
             self._forward = _compiled(self.model)
+        # On a GPU one kernel serves all parameters, and the step count may live in a CUDA graph;
+        # with and without a graph alike, so that the results agree bit for bit.
+        cuda = self.device.type == "cuda"
+        self._adam: dict[str, Any] = {"fused": cuda, "capturable": cuda}
         self._optimizer = torch.optim.Adam(
-            self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay
+            self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay, **self._adam
         )
+        self._warm = 0
+        self._captured: tuple[Captured, Captured] | None = None
 
     @property
     def epoch(self) -> int:
@@ -155,17 +168,20 @@ class Trainer:
                 has too little memory.
             CompileError: ``compile`` is on and torch.compile failed.
         """
-        with _within_memory(self.device), self._own_random(), numerics(self.config):
+        memory = advice.within_memory(self.config, self.dataset, self.device)
+        with memory, self._own_random(), numerics(self.config):
+            self._capture_when_warm()
             start = self._clock()
             with self._recorder() as record:
-                loss = self._step()
+                loss = float(self._captured[0]() if self._captured else self._step())
             seconds = self._clock() - start
             if not math.isfinite(loss):
                 raise TrainingError(self._diverged("loss", loss))
             start = self._clock()
-            logits = self._predict()
+            logits = self._captured[1]() if self._captured else self._predict()
             scores = self._scores(logits)
             seconds_evaluate = self._clock() - start
+        self._warm += 1
         select, aggregate = _shares(record)
         result = Epoch(
             epoch=self.epoch + 1,
@@ -269,7 +285,7 @@ class Trainer:
                 )
         try:
             self.model.load_state_dict(state["model"])
-            self._optimizer.load_state_dict(state["optimizer"])
+            self._optimizer.load_state_dict(_for_device(state["optimizer"], self._adam))
         except (RuntimeError, ValueError) as error:
             raise CheckpointError("the checkpoint holds the weights of another model") from error
         for name in self._random:
@@ -284,6 +300,8 @@ class Trainer:
         self.history = [Epoch(**e) for e in state["history"]]
         self.best = None if state["best"] is None else Best(**state["best"])
         self._peak = state["peak_memory"]
+        # A captured step knows the moments by their place in memory, and they have moved.
+        self._captured, self._warm = None, 0
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Gives the model other weights, for :meth:`evaluate` and :meth:`predict`.
@@ -299,19 +317,48 @@ class Trainer:
                 "set with other features or classes"
             ) from error
 
-    def _step(self) -> float:
+    def _step(self) -> Tensor:
+        """One step of Adam; returns the loss, still on the device."""
         self.model.train()
         self._optimizer.zero_grad(set_to_none=True)
-        logits = self._forward(self.dataset.x, self.dataset.graph)
-        loss = metrics.loss(logits[self._nodes["train"]], self._labels["train"])
+        logits = self._logits()
+        # The gradient of index_select adds rows; that of [nodes] sorts the node ids first.
+        loss = metrics.loss(logits.index_select(0, self._nodes["train"]), self._labels["train"])
         loss.backward()  # type: ignore[no-untyped-call]
         self._optimizer.step()
-        return float(loss.detach())
+        return loss.detach()
 
     def _predict(self) -> Tensor:
         self.model.eval()
         with torch.no_grad():
+            return self._logits()
+
+    def _logits(self) -> Tensor:
+        if self.device.type != "cuda" or self.config.precision != "medium":
             return self._forward(self.dataset.x, self.dataset.graph)
+        # Without the cache: a CUDA graph must not find weights cast before it was recorded.
+        with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
+            return self._forward(self.dataset.x, self.dataset.graph).float()
+
+    def _capture_when_warm(self) -> None:
+        """Records step and prediction as CUDA graphs, once the operations were seen and split."""
+        if self._captured or self._warm < WARM_UP + SPLIT or not self.config.cuda_graph:
+            return
+        if self.device.type != "cuda" or uncapturable(self.dataset, self.device):
+            return
+        pool = torch.cuda.graph_pool_handle()
+        try:
+            self._captured = (
+                Captured(self._step, self.device, pool),
+                Captured(self._predict, self.device, pool),
+            )
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            reason = str(error).partition("\n")[0]
+            raise TrainingError(
+                f"the step cannot be captured in a CUDA graph ({reason}); use --no-cuda-graph"
+            ) from error
 
     def _scores(self, logits: Tensor) -> dict[str, float]:
         if not bool(logits.isfinite().all()):
@@ -355,9 +402,10 @@ class Trainer:
         return time.perf_counter()
 
     def _recorder(self) -> contextlib.AbstractContextManager[Any]:
-        # A compiled model calls no operation by name, so there is nothing to record. On a GPU each
+        # A compiled model calls no operation by name, and a CUDA graph none at all. On a GPU each
         # record waits for the device, so a few epochs behind the warm-up stand for all.
-        if self.config.compile or (self.device.type == "cuda" and not 3 <= self.epoch < 8):
+        few = WARM_UP <= self._warm < WARM_UP + SPLIT
+        if self.config.compile or (self.device.type == "cuda" and not few):
             return contextlib.nullcontext()
         return dispatch.record()
 
@@ -451,15 +499,19 @@ def numerics(config: TrainConfig) -> Iterator[None]:
         torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
 
 
-@contextlib.contextmanager
-def _within_memory(device: torch.device) -> Iterator[None]:
-    try:
-        yield
-    except torch.OutOfMemoryError as error:
-        raise TrainingError(
-            f"this run does not fit in the memory of {device}; lower --hidden, --layers or --k, "
-            "or use --device cpu ('maxk data describe' estimates the need)"
-        ) from error
+def uncapturable(dataset: Dataset, device: torch.device) -> str | None:
+    """Returns why no CUDA graph can hold a step on this data and device, or None where one can."""
+    if dataset.x.layout != torch.strided:
+        return "sparse features are compared with their last state in every step"
+    if problem := dispatch.cuda_problem(device):
+        return f"the reference runs on {device}: {problem}"
+    return None
+
+
+def _for_device(optimizer: Mapping[str, Any], flags: Mapping[str, bool]) -> dict[str, Any]:
+    """The saved state of Adam with the flags of this device in place of those it was saved with."""
+    groups = [{**group, **flags} for group in optimizer["param_groups"]]
+    return {**optimizer, "param_groups": groups}
 
 
 def _split_nodes(dataset: Dataset) -> dict[str, Tensor]:

@@ -33,10 +33,10 @@ from typing import Any
 from maxk.core.errors import CheckpointError, ConfigError, MaxKError, TrainingError
 from maxk.data.dataset import Dataset
 from maxk.measure.environment import environment
-from maxk.train import checkpoint
+from maxk.train import advice, checkpoint
 from maxk.train.checkpoint import cannot_write, write_file
 from maxk.train.config import TrainConfig, flag
-from maxk.train.loop import Epoch, Trainer, load_dataset, resolve_device
+from maxk.train.loop import Epoch, Trainer, load_dataset, resolve_device, uncapturable
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,9 @@ SUMMARY = "summary.json"
 SAVE_SECONDS = 10.0
 
 #: Settings that may differ when a run is continued.
-RESUMABLE = frozenset({"dataset", "features", "labels", "device", "epochs", "patience", "quiet"})
+RESUMABLE = frozenset(
+    {"dataset", "features", "labels", "device", "cuda_graph", "epochs", "patience", "quiet"}
+)
 
 _AVERAGED = ("val", "test", "test_last")
 _WORST = ("peak_memory",)
@@ -105,12 +107,15 @@ def run(config: TrainConfig, watcher: Watcher | None = None) -> tuple[Path, dict
         MaxKError: settings, data, device, folder or loss are wrong; the message says how.
     """
     watcher = watcher or Watcher()
-    resolve_device(config.device)
+    device = resolve_device(config.device)
     dataset = load_dataset(config)
     for note in dataset.notes:
         word, _, text = note.partition("warning: ")
         level = logging.INFO if word else logging.WARNING
         log.log(level, "%s: %s", dataset.name, text or note)
+    log.info("%s", advice.forecast(config, dataset, device))
+    if config.cuda_graph and device.type == "cuda" and (why := uncapturable(dataset, device)):
+        log.info("no CUDA graph: %s", why)
     first = Trainer(config, dataset)
     if config.resume is None:
         folder = _new_folder(config, dataset)
