@@ -12,7 +12,6 @@ import torch
 from maxk.graph.adjacency import Adjacency
 from maxk.graph.csr import from_edges
 from maxk.ops.maxk import cuda as maxk
-from maxk.ops.shape import FeatureShape
 from maxk.ops.spgemm import cuda as spgemm
 from maxk.ops.spmm import cuda as spmm
 from maxk.ops.sspmm import cuda as sspmm
@@ -55,7 +54,7 @@ def run(adjacency: Adjacency, width: int, k: int) -> None:
         for given_weight in (None, weight):
             sspmm.run(plan, adjacency, given_weight, grad, columns)
     sspmm.sddmm(adjacency, values, columns, grad)
-    sspmm._pick(FeatureShape(width, k, torch.float32), grad, columns)
+    sspmm.pick(grad, columns)
     spmm.sddmm_dense(adjacency, x, grad)
 
 

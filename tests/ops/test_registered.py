@@ -29,7 +29,7 @@ CHECKS = (
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("op", [
-    "select", "scatter", "aggregate", "aggregate-dense", "aggregate_t", "aggregate_t-dense",
+    "select", "scatter", "pick", "aggregate", "aggregate-dense", "aggregate_t", "aggregate_t-dense",
     "edge_products", "edge_products-dense",
 ])  # fmt: skip
 def test_opcheck(op, dtype):
@@ -38,6 +38,7 @@ def test_opcheck(op, dtype):
     call, arguments = {
         "select": (ops.select, (x, 3)),
         "scatter": (ops.scatter, (values, columns, 10)),
+        "pick": (ops.pick, (x, columns)),
         "aggregate": (ops.aggregate, (graph, *scales, weight, values, columns, 10)),
         "aggregate-dense": (ops.aggregate, (graph, *scales, weight, x, None, 10)),
         "aggregate_t": (ops.aggregate_t, (graph, *scales, weight, x, columns)),

@@ -42,6 +42,12 @@ def run_scatter(values: Tensor, columns: Tensor, width: int, implementation: str
     return dense
 
 
+def run_pick(dense: Tensor, columns: Tensor, implementation: str | None) -> Tensor:
+    """Entries of a dense matrix at CBSR columns, [N, k]."""
+    picked: Tensor = dispatch.call("sspmm", "pick", dense.device, implementation, dense, columns)
+    return picked
+
+
 def run_aggregate(
     adjacency: Adjacency, weight: Tensor | None, values: Tensor, columns: Tensor | None, width: int,
     implementation: str | None,
@@ -99,6 +105,9 @@ class Calls(Protocol):
 
     def scatter(self, values: Tensor, columns: Tensor, width: int) -> Tensor:
         """CBSR entries to dense."""
+
+    def pick(self, dense: Tensor, columns: Tensor) -> Tensor:
+        """Dense to CBSR entries, the adjoint of ``scatter``."""
 
     def aggregate(
         self, adjacency: Adjacency, weight: Tensor | None, values: Tensor,
@@ -184,12 +193,26 @@ class _Scatter(torch.autograd.Function):
         ctx: Any, values: Tensor, columns: Tensor, width: int, implementation: str | None
     ) -> Tensor:
         ctx.save_for_backward(columns)
+        ctx.implementation = implementation
         return run_scatter(values.contiguous(), columns.contiguous(), width, implementation)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         (columns,) = ctx.saved_tensors
-        return grad.gather(1, columns.long()), None, None, None
+        return Eager(ctx.implementation).pick(grad, columns), None, None, None
+
+
+class _Pick(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, dense: Tensor, columns: Tensor, implementation: str | None) -> Tensor:
+        ctx.save_for_backward(columns)
+        ctx.width, ctx.implementation = dense.shape[1], implementation
+        return run_pick(dense.contiguous(), columns.contiguous(), implementation)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        (columns,) = ctx.saved_tensors
+        return Eager(ctx.implementation).scatter(grad, columns, ctx.width), None, None
 
 
 class _Aggregate(torch.autograd.Function):
@@ -269,37 +292,34 @@ class Eager:
 
     def scatter(self, values: Tensor, columns: Tensor, width: int) -> Tensor:
         """CBSR entries to dense."""
-        dense: Tensor = _Scatter.apply(
-            values, columns, width, self.implementation
-        )
+        dense: Tensor = _Scatter.apply(values, columns, width, self.implementation)
         return dense
+
+    def pick(self, dense: Tensor, columns: Tensor) -> Tensor:
+        """Dense to CBSR entries."""
+        picked: Tensor = _Pick.apply(dense, columns, self.implementation)
+        return picked
 
     def aggregate(
         self, adjacency: Adjacency, weight: Tensor | None, values: Tensor,
         columns: Tensor | None, width: int,
     ) -> Tensor:  # fmt: skip
         """dT/dg."""
-        y: Tensor = _Aggregate.apply(
-            adjacency, weight, values, columns, width, self.implementation
-        )
+        y: Tensor = _Aggregate.apply(adjacency, weight, values, columns, width, self.implementation)
         return y
 
     def aggregate_t(
         self, adjacency: Adjacency, weight: Tensor | None, grad: Tensor, columns: Tensor | None
     ) -> Tensor:
         """dT/dv."""
-        du: Tensor = _AggregateT.apply(
-            adjacency, weight, grad, columns, self.implementation
-        )
+        du: Tensor = _AggregateT.apply(adjacency, weight, grad, columns, self.implementation)
         return du
 
     def edge_products(
         self, adjacency: Adjacency, values: Tensor, columns: Tensor | None, grad: Tensor
     ) -> Tensor:
         """dT/dw."""
-        dw: Tensor = _EdgeProducts.apply(
-            adjacency, values, columns, grad, self.implementation
-        )
+        dw: Tensor = _EdgeProducts.apply(adjacency, values, columns, grad, self.implementation)
         return dw
 
 
@@ -339,6 +359,11 @@ class Registered:
         """CBSR entries to dense."""
         dense: Tensor = torch.ops.maxk.scatter(values, columns, width)
         return dense
+
+    def pick(self, dense: Tensor, columns: Tensor) -> Tensor:
+        """Dense to CBSR entries."""
+        picked: Tensor = torch.ops.maxk.pick(dense, columns)
+        return picked
 
     def aggregate(
         self, adjacency: Adjacency, weight: Tensor | None, values: Tensor,
@@ -403,12 +428,29 @@ def _register_scatter() -> None:
         ctx.save_for_backward(inputs[1])
 
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        return grad.gather(1, ctx.saved_tensors[0].long()), None, None
+        return _registered.pick(grad, ctx.saved_tensors[0]), None, None
 
     _define(
         "scatter", "Tensor values, Tensor columns, int width", "Tensor", implementation, fake,
         backward, setup,
     )  # fmt: skip
+
+
+def _register_pick() -> None:
+    def implementation(dense: Tensor, columns: Tensor) -> Tensor:
+        return run_pick(dense.contiguous(), columns.contiguous(), None)
+
+    def fake(dense: Tensor, columns: Tensor) -> Tensor:
+        return dense.new_empty(columns.shape)
+
+    def setup(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(inputs[1])
+        ctx.width = inputs[0].shape[1]
+
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return _registered.scatter(grad, ctx.saved_tensors[0], ctx.width), None
+
+    _define("pick", "Tensor dense, Tensor columns", "Tensor", implementation, fake, backward, setup)
 
 
 def _save_graph(ctx: Any, inputs: Any, operands: tuple[Tensor | None, ...]) -> None:
@@ -514,6 +556,7 @@ def _register_edge_products() -> None:
 
 _register_select()
 _register_scatter()
+_register_pick()
 _register_aggregate()
 _register_aggregate_t()
 _register_edge_products()

@@ -18,6 +18,7 @@ from torch import Tensor
 from maxk.device.cpu import equal_edges, equal_rows, kernel, prefetch, threads
 from maxk.graph.adjacency import Adjacency
 from maxk.ops.operands import array, operands
+from maxk.ops.spmm.reference import accumulation_dtype
 from maxk.ops.sspmm.plan import plan_cpu
 
 
@@ -45,6 +46,15 @@ def sspmm(adjacency: Adjacency, weight: Tensor | None, grad: Tensor, columns: Te
     return du.to(grad.dtype)
 
 
+def pick(dense: Tensor, columns: Tensor) -> Tensor:
+    """dense[i, columns[i, j]], [N, k]: the adjoint of MaxK's scatter."""
+    threads()
+    wide = dense.to(accumulation_dtype(dense.dtype))
+    picked = torch.empty(columns.shape, dtype=wide.dtype)
+    _pick(wide.numpy(), columns.numpy(), picked.numpy(), equal_rows(columns.shape[0]))
+    return picked.to(dense.dtype)
+
+
 def sddmm(adjacency: Adjacency, values: Tensor, columns: Tensor, grad: Tensor) -> Tensor:
     """dw[e] = R[t] C[s] sum over j of values[s, j] grad[t, columns[s, j]], [E] in CSR order."""
     threads()
@@ -57,6 +67,15 @@ def sddmm(adjacency: Adjacency, values: Tensor, columns: Tensor, grad: Tensor) -
         right.features.numpy(), products.numpy(), equal_edges(indptr),
     )  # fmt: skip
     return products
+
+
+@kernel
+def _pick(dense: Any, columns: Any, picked: Any, pieces: Any) -> None:
+    k = np.uint64(columns.shape[1])
+    for piece in prange(pieces.shape[0] - 1):
+        for i in range(pieces[piece], pieces[piece + 1]):
+            for j in range(k):
+                picked[i, j] = dense[i, columns[i, j]]
 
 
 @kernel

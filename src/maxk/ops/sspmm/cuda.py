@@ -41,7 +41,7 @@ def run(
     if plan.kernel == "dense":
         from maxk.ops.spmm.cuda import spmm_t
 
-        return _pick(shape, spmm_t(adjacency, weight, grad), columns)
+        return pick(spmm_t(adjacency, weight, grad), columns)
     grad = aligned(grad)
     row_scale, column_scale = floats(adjacency.row_scale), floats(adjacency.column_scale)
     kernels = _kernels(plan, shape, weight is not None, device)
@@ -139,10 +139,14 @@ def sddmm_spec(shape: FeatureShape) -> tuple[Spec, int, int]:
     )
 
 
-def _pick(shape: FeatureShape, dense: Tensor, columns: Tensor) -> Tensor:
+def pick(dense: Tensor, columns: Tensor) -> Tensor:
+    """dense[i, columns[i, j]], [N, k]: the adjoint of MaxK's scatter."""
     if dense.dtype not in VALUE_CODES:
         return dense.gather(1, columns.long())
     out = torch.empty(columns.shape, dtype=dense.dtype, device=dense.device)
+    if out.numel() == 0:
+        return out
+    shape = FeatureShape(dense.shape[1], columns.shape[1], dense.dtype)
     spec = Spec(SOURCE, "sspmm_pick", (*base_macros(shape), ("PICK", 1)))
     kernel(spec, "pplp", dense.device)(_blocks(out.numel()), 8, dense, columns, out.shape[0], out)
     return out

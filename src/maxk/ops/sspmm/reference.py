@@ -11,7 +11,12 @@ from maxk.ops.spmm.reference import sddmm_dense, spmm_t
 
 def sspmm(adjacency: Adjacency, weight: Tensor | None, grad: Tensor, columns: Tensor) -> Tensor:
     """du[s, j] = sum over edges s -> t of R[t] w C[s] grad[t, columns[s, j]], [N, k]."""
-    return spmm_t(adjacency, weight, grad).gather(1, columns.long())
+    return pick(spmm_t(adjacency, weight, grad), columns)
+
+
+def pick(dense: Tensor, columns: Tensor) -> Tensor:
+    """dense[i, columns[i, j]], [N, k]: the adjoint of MaxK's scatter."""
+    return dense.gather(1, columns.long())
 
 
 def sddmm(adjacency: Adjacency, values: Tensor, columns: Tensor, grad: Tensor) -> Tensor:
