@@ -48,6 +48,10 @@ def test_select_keeps_what_is_asked_for() -> None:
     assert select([OWN, other], suites=("quick",)) == [OWN]
     assert select([OWN, other], device="h200") == [OWN]
     assert select([OWN, other], graphs=("none",)) == []
+    wide = replace(OWN, k=192, width=512, precision="medium")
+    assert select([OWN, wide], ks=(192,)) == [wide]
+    assert select([OWN, wide], widths=(512,)) == [wide]
+    assert select([OWN, wide], precision="medium") == [wide]
 
 
 def test_a_table_shows_wins_losses_and_ties() -> None:

@@ -13,6 +13,11 @@ _Paths = Annotated[list[Path], typer.Argument(help="Result files, or folders of 
 _Suites = Annotated[list[str] | None, typer.Option("--suite", help="Only this suite (repeat).")]
 _Ops = Annotated[list[str] | None, typer.Option("--op", help="Only this operation (repeat).")]
 _Graphs = Annotated[list[str] | None, typer.Option("--graph", help="Only this graph (repeat).")]
+_Ks = Annotated[
+    list[int] | None, typer.Option("--k", help="Only this number of kept entries (repeat).")
+]
+_Widths = Annotated[list[int] | None, typer.Option("--width", help="Only this width D (repeat).")]
+_Precision = Annotated[str | None, typer.Option(help="Only this precision: highest, high, medium.")]
 _Device = Annotated[str | None, typer.Option(help="Only devices whose name holds this.")]
 
 
@@ -23,6 +28,9 @@ def table(
     op: _Ops = None,
     graph: _Graphs = None,
     device: _Device = None,
+    k: _Ks = None,
+    width: _Widths = None,
+    precision: _Precision = None,
     into: Annotated[
         Path | None,
         typer.Option(help="Page to rewrite between its <!-- results --> marks; else stdout."),
@@ -39,6 +47,9 @@ def table(
         ops=tuple(op or ()),
         graphs=tuple(graph or ()),
         device=device,
+        ks=tuple(k or ()),
+        widths=tuple(width or ()),
+        precision=precision,
     )
     text = tables(rows)
     if not text:

@@ -52,8 +52,11 @@ def select(
     ops: tuple[str, ...] = (),
     graphs: tuple[str, ...] = (),
     device: str | None = None,
+    ks: tuple[int, ...] = (),
+    widths: tuple[int, ...] = (),
+    precision: str | None = None,
 ) -> list[Row]:
-    """Returns the rows of some suites, operations, graphs and one device; empty means all.
+    """Returns the rows of some suites, operations, graphs and shapes; empty means all.
 
     ``device`` matches any part of the name, in either case.
     """
@@ -64,4 +67,7 @@ def select(
         and (not ops or row.op in ops)
         and (not graphs or row.graph in graphs)
         and (device is None or device.lower() in row.device.lower())
+        and (not ks or row.k in ks)
+        and (not widths or row.width in widths)
+        and (precision is None or row.precision == precision)
     ]
