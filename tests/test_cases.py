@@ -306,13 +306,13 @@ def test_c11_nan_and_inf(implementation, device, dtype, row, columns, output):
     ([-1, -0.0, 0.0], 2, {1, 2}),
 ])  # fmt: skip
 def test_c12_ties(implementation, device, dtype, row, k, columns):
-    x = leaf([row], device, dtype)
-    for _ in range(100):
+    x = leaf([row] * 5, device, dtype)
+    for _ in range(20):
         h = maxk.maxk(x, k, implementation=implementation)
-        assert set(h.columns[0].tolist()) == columns
-    assert h.columns.shape == (1, k)
+        assert h.columns.shape == (5, k)
+        assert all(set(kept) == columns for kept in h.columns.tolist())
     h.values.sum().backward()
-    same(x.grad, [[1.0 if c in columns else 0.0 for c in range(len(row))]])
+    same(x.grad, [[1.0 if c in columns else 0.0 for c in range(len(row))]] * 5)
 
 
 @dtypes
@@ -752,7 +752,7 @@ def test_c27_data_parallel_over_two_gpus_is_refused():
         torch.nn.DataParallel(conv, device_ids=[0, 1])(x, graph)
 
 
-@pytest.mark.parametrize("name", ["state.pt", "last.safetensors", "best.safetensors"])
+@pytest.mark.parametrize("name", ["state.pt", "best.safetensors"])
 def test_c29_interrupted_run(tmp_path, monkeypatch, caplog, name):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(runs, "SAVE_SECONDS", 0.0)
