@@ -36,6 +36,17 @@ def test_kernels_prints_and_records(tmp_path: Path) -> None:
     assert f"{len(found)} rows appended under {tmp_path}" in result.output
 
 
+def test_past_the_limit_no_graph_is_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = SyntheticConfig(nodes=60, degree=6.0)
+    two = tuple(cases.Case(name, config, widths=(12,)) for name in ("first", "second"))
+    monkeypatch.setitem(cases.SUITES, "quick", two)
+    words = ["epoch", "--device", "cpu", "--k", "3,6", "--rounds", "1", "--out", str(tmp_path)]
+    result = run(app, [*words, "--against", "relu-eager", "--limit", "1e-9"])
+    assert result.exception is None, result.output
+    assert "not begun within 1e-09 s: first" in result.output
+    assert "not begun within 1e-09 s: second" in result.output
+
+
 def test_epoch_takes_several_models_as_words(tmp_path: Path) -> None:
     words = ["epoch", "--device", "cpu", "--k", "3", "--rounds", "1", "--out", str(tmp_path)]
     words += ["--against", "relu-eager", "--layers", "1", "--models", "sage", "gin"]

@@ -86,6 +86,28 @@ def test_a_wrong_contender_is_left_out(task: Task, monkeypatch: pytest.MonkeyPat
     assert said[0].startswith("not timed: topk-mask sage on little: ") and "is wrong" in said[0]
 
 
+@pytest.mark.parametrize("late", [False, True])
+def test_a_contender_without_memory_is_left_out_with_a_line(
+    task: Task, monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    real, calls = Step.__call__, 0
+
+    def full(step: Step) -> Any:
+        nonlocal calls
+        if isinstance(step.model, networks.Plain):
+            calls += 1
+            # Two steps warm a contender up, the third runs it beside the others.
+            if calls > 2 or not late:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB")
+        return real(step)
+
+    monkeypatch.setattr(Step, "__call__", full)
+    rows, said = measured(replace(BENCH, against=("topk-mask",)), task)
+    assert {r.implementation for r in rows} == {"auto"}
+    where = " beside the others at k = 3" if late else ""
+    assert said == [f"not timed: topk-mask sage on little: out of memory{where}"]
+
+
 @pytest.mark.parametrize("network", [GraphSAGE, GCN, GIN])
 def test_foreign_networks_are_the_same_function(network: Any, task: Task) -> None:
     relu = network(5, 12, 2, 3, nonlinearity="relu")
@@ -126,7 +148,12 @@ def test_gradients_leave_weights_and_mode_alone(task: Task) -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_on_a_gpu_all_of_ours_run_and_memory_is_known() -> None:
     device = torch.device("cuda")
-    bench = replace(BENCH, device=device, against=("relu-eager", "topk-mask"))
+    bench = replace(
+        BENCH,
+        device=device,
+        implementations=epoch.IMPLEMENTATIONS,
+        against=("relu-compiled", "relu-eager", "topk-mask"),
+    )
     rows, _ = measured(bench, case_task(CASE, 12, device))
     assert {r.implementation for r in rows if r.against} == {"auto", "eager", "compiled"}
     assert all(r.peak_memory for r in rows)

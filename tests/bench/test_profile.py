@@ -4,12 +4,13 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from maxk.bench import profile as module
 from maxk.bench.picture import draw
-from maxk.bench.profile import EpochProfile, Profile, advice, profile, recommend
+from maxk.bench.profile import EpochProfile, Profile, advice, profile, profile_data, recommend
 from maxk.cli.main import main
 from maxk.core.errors import ConfigError, MaxKError
 from maxk.data.load import load
@@ -106,6 +107,16 @@ def test_the_command_prints_the_table_and_the_advice(
     assert [row["k"] for row in json.loads(capsys.readouterr().out)["maxk"]] == [3, 6]
     assert main(["profile", DATA, "--model", "gat"]) == 2
     assert "--model must be one of sage, gcn, gin" in capsys.readouterr().err
+
+
+def test_a_bare_graph_and_data_with_several_splits_are_profiled(tmp_path: Path) -> None:
+    (tmp_path / "e.csv").write_text("0,1\n1,2\n2,0\n")
+    bare = profile_data(replace(CONFIG, dataset=str(tmp_path / "e.csv")))
+    assert bare.x.shape == (3, 12)
+    assert profile(CONFIG, bare, ks=(3,), rounds=1).edges == 3
+    masks = {f"{name}_mask": np.ones((3, 2), bool) for name in ("train", "val", "test")}
+    np.savez(tmp_path / "a.npz", edge_index=bare.graph.edge_index(), x=bare.x, y=[0, 1, 1], **masks)
+    assert profile_data(replace(CONFIG, dataset=str(tmp_path / "a.npz"))).num_classes == 2
 
 
 @pytest.mark.gpu

@@ -111,7 +111,7 @@ def test_memory_follows_the_formula() -> None:
     nodes, edges, hidden, layers, k = 6, 8, 300, 2, 16
     parameters = hidden**2 + layers * (2 * hidden**2 + 4 * hidden) + hidden
     base = 16 * (nodes + 1) + 16 * edges + 4 * nodes * hidden + 16 * parameters
-    base += 3 * 4 * nodes * hidden + 8 * nodes
+    base += 2 * 4 * nodes * hidden + 8 * nodes
     relu = ModelShape("sage", "relu", hidden, layers)
     assert estimate_memory(graph, relu) == base + layers * 20 * nodes * hidden
     on_gpu = base + 8 * edges + layers * 17 * nodes * hidden
@@ -144,7 +144,7 @@ def test_memory_is_what_a_step_holds(
     parameters = sum(p.numel() for p in network.parameters())
     outside = 16 * data.graph.num_edges + 16 * 3001 + 4 * 8 * 3000 + 12 * parameters
     estimate = estimate_memory(data, shape) - outside
-    assert 0.97 * measured < estimate < (1.07 if norm == "layer" else 1.2) * measured
+    assert 0.94 * measured < estimate < (1.07 if norm == "layer" else 1.3) * measured
 
 
 def test_bad_sizes() -> None:

@@ -88,12 +88,15 @@ def epoch(
     ] = None,
     implementation: Annotated[
         list[str] | None,
-        typer.Option(help="Ours: auto, eager or compiled (repeat); default auto, on a GPU all."),
+        typer.Option(help="Ours: auto, eager or compiled (repeat); default auto."),
     ] = None,
     precision: _Precision = "high",
     scale: _Scale = 1.0,
     rounds: _Rounds = 9,
-    budget: _Budget = 60.0,
+    budget: _Budget = 10.0,
+    limit: Annotated[
+        float | None, typer.Option(help="Seconds after which no further k or graph is begun.")
+    ] = None,
     out: _Out = Path("results"),
 ) -> None:
     """Time whole training epochs: ours, and what a user would run instead."""
@@ -110,5 +113,6 @@ def epoch(
             layers=layers,
             implementations=tuple(implementation or ()),
             against=tuple(against or ()),
+            limit_s=limit,
         ),
     )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import gc
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -62,6 +65,7 @@ class EpochChoice:
     layers: int | None = None
     implementations: tuple[str, ...] = ()
     against: tuple[str, ...] = ()
+    limit_s: float | None = None
 
 
 def integers(words: Sequence[str] | None) -> tuple[int, ...]:
@@ -142,34 +146,42 @@ def epochs(
         device=request.resolve(),
         ks=ks or (16, 32, 64),
         models=models or ("sage",),
-        implementations=choice.implementations,
+        implementations=choice.implementations or ("auto",),
         against=choice.against,
         rounds=request.rounds,
         budget_s=request.budget,
     )
+    # Each task is made when its turn comes: all graphs of a suite at once need tens of gigabytes.
+    makers: dict[str, Callable[[], epoch.Task]] = {}
     if choice.datasets:
-        tasks = [
-            epoch.dataset_task(name, choice.hidden or 256, choice.layers or 3, bench.device)
-            for name in choice.datasets
-        ]
+        for name in choice.datasets:
+            width, depth = choice.hidden or 256, choice.layers or 3
+            makers[name] = partial(epoch.dataset_task, name, width, depth, bench.device)
     else:
-        tasks = [
-            epoch.case_task(
-                replace(case, layers=choice.layers or case.layers),
-                choice.hidden or case.widths[-1],
-                bench.device,
-            )
-            for case in cases(request.suite, graphs=graphs, scale=request.scale)
-        ]
+        for case in cases(request.suite, graphs=graphs, scale=request.scale):
+            case = replace(case, layers=choice.layers or case.layers)
+            width = choice.hidden or case.widths[-1]
+            makers[case.graph] = partial(epoch.case_task, case, width, bench.device)
     console = _console()
     everything: list[Row] = []
-    for task in tasks:
-        for rows in epoch.epochs(bench, task, console.print):
+    start = time.perf_counter()
+    for name, make in makers.items():
+        if choice.limit_s is not None and time.perf_counter() - start > choice.limit_s:
+            console.print(f"not begun within {choice.limit_s:g} s: {name}")
+            continue
+        for rows in epoch.epochs(bench, make(), console.print):
             append(rows, request.out)
             everything += rows
             for row in rows:
                 if row.implementation in epoch.IMPLEMENTATIONS and row.against is not None:
                     console.print(line(row), highlight=False)
+            if choice.limit_s is not None and time.perf_counter() - start > choice.limit_s:
+                break
+        if bench.device.type == "cuda":
+            # The next graph is larger or smaller: nothing of this one fits it.
+            gc.collect()
+            torch.cuda.empty_cache()
+            torch.compiler.reset()
     _finish(console, everything, epoch.IMPLEMENTATIONS, request.out)
 
 

@@ -9,6 +9,7 @@ dropout and without TF32.
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib.util
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -35,7 +36,8 @@ Call = Callable[[], object]
 
 #: What ``against`` may name, the strongest first.
 CONTENDERS = ("relu-compiled", "relu-eager", "pyg-csr", "topk-mask", "dgl")
-#: Ours: what ``maxk train`` runs; plain eager; compiled, and captured on a GPU.
+#: Ours: what ``maxk train`` runs, on a GPU from a CUDA graph; plain eager; compiled, and on a GPU
+#: from a CUDA graph.
 IMPLEMENTATIONS = ("auto", "eager", "compiled")
 _NETWORKS: dict[str, type[Network]] = {"sage": GraphSAGE, "gcn": GCN, "gin": GIN}
 
@@ -85,7 +87,7 @@ class EpochBench:
         device: Where.
         ks: Kept entries; those above the hidden width are left out.
         models: Of ``sage``, ``gcn``, ``gin``.
-        implementations: Of ours; by default ``auto`` on a CPU and all on a GPU.
+        implementations: Of ours; ``auto`` by default.
         against: Of :data:`CONTENDERS`; all by default.
         dropout: Probability.
         norm: ``layer``, ``batch`` or None.
@@ -97,7 +99,7 @@ class EpochBench:
     device: torch.device
     ks: tuple[int, ...] = (16, 32, 64)
     models: tuple[str, ...] = ("sage",)
-    implementations: tuple[str, ...] = ()
+    implementations: tuple[str, ...] = ("auto",)
     against: tuple[str, ...] = ()
     dropout: float = 0.5
     norm: Any = "layer"
@@ -163,6 +165,7 @@ class _Field:
         task.graph.prepare(self.reduce)
         self.relu = self._network("relu", 1)
         self._wanted = bench.against or CONTENDERS
+        self._pool: Any = None
 
     def _network(self, nonlinearity: Any, k: int) -> Network:
         torch.manual_seed(0)
@@ -181,9 +184,15 @@ class _Field:
     def _made(self, k: int, compiled: bool) -> tuple[nn.Module, bool]:
         return self._network("maxk", k), compiled
 
+    def _open_pool(self) -> None:
+        """New memory for the CUDA graphs made from here on, which live and die together."""
+        if self.bench.device.type == "cuda":
+            self._pool = torch.cuda.graph_pool_handle()
+
     def relu_contenders(self) -> dict[str, _Contender]:
         """Returns those that do not depend on k, gated and warm."""
         task, truth = self.task, None
+        self._open_pool()
         makers: dict[str, Callable[[], tuple[nn.Module, bool]]] = {
             "relu-compiled": lambda: (self._network("relu", 1), True),
             "relu-eager": lambda: (self._network("relu", 1), False),
@@ -206,11 +215,12 @@ class _Field:
 
     def measure(self, k: int, public: dict[str, _Contender]) -> list[Row]:
         """Gates ours and the masked recipe at one k, and times them beside the others."""
-        task, cuda = self.task, self.bench.device.type == "cuda"
+        task = self.task
+        self._open_pool()
         network = self._network("maxk", k)
         truth = self._truth(network, networks.mask_activation(k))
         ours: dict[str, _Contender] = {}
-        for name in self.bench.implementations or (IMPLEMENTATIONS if cuda else ("auto",)):
+        for name in self.bench.implementations:
             make = partial(self._made, k, name == "compiled")
             contender = self._ready(name, make, truth, own=True)
             if contender is not None:
@@ -223,14 +233,36 @@ class _Field:
             if mask is not None:
                 theirs["topk-mask"] = mask
         del truth
+        self._drop_those_that_do_not_fit(k, ours, theirs)
+        if not ours:
+            return []
         times = interleave(
             {name: c.call for name, c in (ours | theirs).items()},
             device=self.bench.device,
             rounds=self.bench.rounds,
+            warmup=1,
             cold=False,
             budget_s=self.bench.budget_s,
         )
         return self._rows(k, ours, theirs, times)
+
+    def _drop_those_that_do_not_fit(self, k: int, *fields: dict[str, _Contender]) -> None:
+        """Runs each beside the memory that the others hold, and leaves out who has too little."""
+        for field in fields:
+            for name in list(field):
+                try:
+                    field[name].call()
+                    if self.bench.device.type == "cuda":
+                        torch.cuda.synchronize(self.bench.device)
+                except torch.OutOfMemoryError:
+                    del field[name]
+                    self._say_missing(name, f"out of memory beside the others at k = {k}")
+
+    def _say_missing(self, name: str, reason: str) -> None:
+        self.say(f"not timed: {name} {self.model} on {self.task.name}: {reason}")
+        if self.bench.device.type == "cuda":
+            gc.collect()
+            torch.cuda.empty_cache()
 
     def _forward(self, module: nn.Module) -> Callable[[], Tensor]:
         x, graph = self.task.x, self.task.graph
@@ -259,12 +291,15 @@ class _Field:
         """Builds, gates and warms a contender; None, and says why, where a foreign one fails."""
         try:
             return self._prepare(name, make, truth)
+        except torch.OutOfMemoryError:
+            reason = "out of memory"
         except (GateError, RuntimeError, NotImplementedError, ImportError) as error:
             if own and isinstance(error, GateError):
                 raise
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            self.say(f"not timed: {name} {self.model} on {self.task.name}: {reason}")
-            return None
+        # Behind the handler, whose traceback holds the contender's memory.
+        self._say_missing(name, reason)
+        return None
 
     def _prepare(
         self,
@@ -280,7 +315,8 @@ class _Field:
         with _precision("highest"):
             _check(f"{name} {self.model} on {self.task.name}", step.gradients(), truth)
         if compiled:
-            fast: Any = torch.compile(module)
+            # Each graph has its own compiled code: sizes left open make slower kernels.
+            fast: Any = torch.compile(module, dynamic=False)
             step = Step(module, self._forward_compiled(fast), self.task.target)
         call: Call = step
         step()
@@ -292,7 +328,7 @@ class _Field:
             shared = _nbytes(self.task)
             peak = torch.cuda.max_memory_allocated(device) - before + shared
             if compiled or name == "auto":
-                call = captured(step, device)
+                call = captured(step, device, self._pool)
         return _Contender(call, step, peak)
 
     def _forward_compiled(self, fast: Any) -> Callable[[], Tensor]:

@@ -57,13 +57,13 @@ def profile(
     checked = TrainConfig(**settings)
 
     from maxk.bench.command import integers
-    from maxk.bench.profile import DEFAULT_KS
+    from maxk.bench.profile import DEFAULT_KS, profile_data
     from maxk.bench.profile import profile as measure
-    from maxk.train.loop import load_dataset, resolve_device
+    from maxk.train.loop import resolve_device
 
     ks = integers(k) or DEFAULT_KS
     resolve_device(checked.device)
-    found = measure(checked, load_dataset(checked), ks, budget_s=budget)
+    found = measure(checked, profile_data(checked), ks, budget_s=budget)
     if plot is not None:
         from maxk.bench.picture import draw
 

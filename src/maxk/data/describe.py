@@ -169,7 +169,7 @@ def describe(
     name = "graph"
     data = source
     if isinstance(data, (str, Path)):
-        name, data = _load(data, **options)
+        name, data = look_up(data, **options)
     graph = data.graph if isinstance(data, Dataset) else data
     dataset = data if isinstance(data, Dataset) else None
     structure = _structure(graph, dataset)
@@ -244,11 +244,11 @@ class ModelShape:
     norm: str = "layer"
 
 
-# Dense N x D matrices: kept for backward by each layer beside its norm with ReLU and with MaxK, and
-# held by the step that works on one layer. Counted on the CPU for 1 to 4 layers of each model.
-_KEPT_RELU = {"sage": 2, "gcn": 2, "gin": 2}
+# Dense N x D matrices that each layer keeps for backward beside what its norm and dropout keep, and
+# those that a step works on. Counted on the CPU for 1 to 4 layers of each model.
+_KEPT_RELU = 2
 _KEPT_MAXK = {"sage": 2, "gcn": 1, "gin": 2}
-_AT_WORK = {"sage": 3, "gcn": 2, "gin": 2}
+_AT_WORK = 2
 
 
 def estimate_memory(
@@ -268,11 +268,10 @@ def estimate_memory(
       none) and :math:`m N D` for its mask. MaxK: the same without activation and mask, but
       :math:`N k (c + m)` for column numbers and mask. c is the bytes of a column number, m those of
       an entry of dropout's mask: 4 on a CPU, 1 on a GPU;
-    - W dense matrices that a step works on: 3 for GraphSAGE, 2 for GCN and GIN, one more without a
-      norm; logits and their gradient.
+    - W = 2 dense matrices that a step works on, 3 without a norm; logits and their gradient.
 
     The tensors of a step, counted on graphs of 7,650 and 11,758 nodes with D = 256, lie within 2 %
-    of it; without a norm it is up to a sixth too much. The framework itself, and libraries'
+    of it; without a norm it is up to a fifth too much. The framework itself, and libraries'
     workspaces, come on top.
 
     Args:
@@ -300,21 +299,26 @@ def estimate_memory(
     mask = 0 if model.dropout == 0 else 1 if cuda else 4
     if relu:
         dropped = mask > 0 and model.model != "gcn"
-        kept = (_KEPT_RELU[model.model] + normed + dropped) * dense + nodes * hidden * mask
+        kept = (_KEPT_RELU + normed + dropped) * dense + nodes * hidden * mask
     else:
         column = 1 if hidden <= 256 else 2 if hidden <= 32768 else 4
         kept = (_KEPT_MAXK[model.model] + normed) * dense + nodes * model.k * (column + mask)
-    work = (_AT_WORK[model.model] + (not normed)) * dense
+    work = (_AT_WORK + (not normed)) * dense
     return total + 16 * parameters + model.layers * kept + work + 8 * nodes * classes
 
 
-def _load(
+def look_up(
     name_or_path: str | Path,
     *,
     features: str | Path | None = None,
     labels: str | Path | None = None,
     **options: Any,
 ) -> tuple[str, Dataset | Graph]:
+    """Loads what a name or path means, to look at it: name, and data set or bare graph.
+
+    Beside what :func:`maxk.data.load.load` does, a file without labels is a bare graph, and of
+    several splits the first is taken where none is chosen.
+    """
     source = open_source(name_or_path, features, labels)
     if source.y is None:
         wanted = {name: bool(options.get(name)) for name in ("undirected", "self_loops")}
