@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from hypothesis import given
@@ -12,6 +14,7 @@ import maxk
 from maxk.cbsr import CBSR, column_dtype
 from properties.strategies import LAYOUTS, features, strided
 
+NAN, INF = math.nan, math.inf
 FORMATS = st.sampled_from([torch.float32, torch.float64, torch.float16, torch.bfloat16])
 
 
@@ -19,7 +22,7 @@ FORMATS = st.sampled_from([torch.float32, torch.float64, torch.float16, torch.bf
 def matrices(draw) -> torch.Tensor:
     """Any float32 there is: NaN, infinities, both zeros, subnormal numbers, many ties."""
     shape = (draw(st.integers(0, 5)), draw(st.integers(1, 40)))
-    few = st.sampled_from([0.0, -0.0, 1.0, -1.0, np.nan, np.inf, -np.inf, 1e-45, 3e38])
+    few = st.sampled_from([0.0, -0.0, 1.0, -1.0, NAN, -NAN, INF, -INF, 1e-45, 3e38])
     entries = draw(st.sampled_from([st.floats(width=32), few]))
     x = torch.from_numpy(draw(hnp.arrays(np.float32, shape, elements=entries)))
     return strided(x, draw(st.sampled_from(LAYOUTS)))
