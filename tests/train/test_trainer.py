@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -212,6 +213,20 @@ def test_a_state_continues_bit_for_bit(data: Dataset) -> None:
     rest.fit()
     assert same(whole, rest)
     assert rest.summary()["best_epoch"] == whole.summary()["best_epoch"]
+
+
+def test_a_state_is_a_copy(data: Dataset) -> None:
+    """Two trainers that start from one state do not share its moments."""
+    first = Trainer(SMALL, data)
+    first.train_epoch()
+    state = first.state()
+    kept = [moment.clone() for moment in moments(state)]
+    first.train_epoch()
+    assert all(torch.equal(a, b) for a, b in zip(kept, moments(state), strict=True))
+
+
+def moments(state: dict[str, Any]) -> list[Tensor]:
+    return [entry["exp_avg"] for entry in state["optimizer"]["state"].values()]
 
 
 def test_a_state_of_other_data_or_another_model_is_refused(data: Dataset) -> None:

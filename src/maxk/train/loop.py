@@ -256,7 +256,7 @@ class Trainer:
             "epoch": self.epoch,
             "shape": self._shape(),
             "model": _on_cpu(self.model),
-            "optimizer": self._optimizer.state_dict(),
+            "optimizer": _copied(self._optimizer.state_dict()),
             "random": dict(self._random),
             "best": None
             if best is None
@@ -526,6 +526,15 @@ def _split_nodes(dataset: Dataset) -> dict[str, Tensor]:
 def _on_cpu(model: nn.Module) -> dict[str, Tensor]:
     """Copies the weights, since the model's own change with the next step."""
     return {n: t.detach().to("cpu", copy=True) for n, t in model.state_dict().items()}
+
+
+def _copied(value: Any) -> Any:
+    """The same dictionaries and lists with every tensor copied to the CPU."""
+    if isinstance(value, Tensor):
+        return value.detach().to("cpu", copy=True)
+    if isinstance(value, dict):
+        return {name: _copied(part) for name, part in value.items()}
+    return [_copied(part) for part in value] if isinstance(value, list) else value
 
 
 def _random_state(device: torch.device) -> dict[str, Tensor]:
