@@ -83,9 +83,13 @@ def trailing_zeros(typing_context: Any, word: Any) -> Any:
 
 def threads() -> int:
     """Threads a kernel uses: as many as torch does. Sets numba to the same number."""
-    count: int = min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS)
+    wanted = torch.get_num_threads()
+    count: int = min(wanted, numba.config.NUMBA_NUM_THREADS)
     if numba.get_num_threads() != count:
         numba.set_num_threads(count)
+    # Both may share one OpenMP runtime, whose default numba raises when it starts its threads.
+    if torch.get_num_threads() != wanted:
+        torch.set_num_threads(wanted)
     return count
 
 
