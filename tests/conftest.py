@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +24,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     torch.set_num_threads(min(2, torch.get_num_threads()))
+    # Tests start processes in folders of their own, where a relative path leads nowhere.
+    if "PYTHONPATH" in os.environ:
+        folders = os.environ["PYTHONPATH"].split(os.pathsep)
+        os.environ["PYTHONPATH"] = os.pathsep.join(str(Path(f).resolve()) for f in folders)
 
 
 def missing(marker: str) -> str | None:

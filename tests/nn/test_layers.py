@@ -129,3 +129,11 @@ def test_data_parallel_on_a_cpu_is_the_plain_module():
     x = torch.tensor([[1.0], [2], [3], [4]])
     y = torch.nn.DataParallel(conv)(x, graph)
     assert y.flatten().tolist() == [0, 0, 0, 1]
+
+
+def test_a_replica_of_data_parallel_is_refused():
+    graph = maxk.Graph.from_edge_index(torch.tensor([[0], [3]]), 4)
+    for module in (maxk.nn.SAGEConv(1, 1), maxk.nn.GCNConv(1, 1), maxk.nn.GraphSAGE(1, 4, 1, 2, 2)):
+        module._is_replica = True  # what torch.nn.DataParallel sets on each of several copies
+        with pytest.raises(RuntimeError, match=r"DataParallel.*DistributedDataParallel"):
+            module(torch.ones(4, 1), graph)

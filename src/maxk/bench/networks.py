@@ -179,7 +179,7 @@ class _PyG(Plain):
 
 def pyg(network: Network, graph: Graph) -> nn.Module:
     """Returns the network in PyG's layers on a CSR adjacency, what a PyG user has today."""
-    return _PyG(network, graph)
+    return _PyG(network, graph).to(graph.device)
 
 
 class _DGL(Plain):
@@ -224,4 +224,4 @@ class _DGL(Plain):
 
 def dgl(network: Network, graph: Graph) -> nn.Module:
     """Returns the network in DGL's layers."""
-    return _DGL(network, graph)
+    return _DGL(network, graph).to(graph.device)

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from maxk.cbsr import CBSR
 from maxk.graph.graph import Graph
-from maxk.nn.functional import dense
+from maxk.nn.functional import dense, refuse_replica
 from maxk.ops.aggregate import aggregate
 
 Features = CBSR | Tensor
@@ -74,6 +74,7 @@ class SAGEConv(nn.Module):
         self, x: Features | tuple[Features, Features | None], graph: Graph | Tensor
     ) -> Tensor:
         """Applies the convolution."""
+        refuse_replica(self)
         source, target = x if isinstance(x, tuple) else (x, x)
         if self.project:
             source = F.relu(self.lin(dense(source)))
@@ -137,6 +138,7 @@ class GCNConv(nn.Module):
 
     def forward(self, x: Features, graph: Graph | Tensor) -> Tensor:
         """Applies the convolution."""
+        refuse_replica(self)
         y: Tensor
         if isinstance(x, CBSR):
             y = self.lin(self._propagate(graph, x))
@@ -190,6 +192,7 @@ class GINConv(nn.Module):
 
     def forward(self, x: Features, graph: Graph | Tensor) -> Tensor:
         """Applies the convolution."""
+        refuse_replica(self)
         own = dense(x)
         y: Tensor = self.nn(aggregate(graph, x, "sum") + (1 + self.eps.to(own.dtype)) * own)
         return y

@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from maxk.cbsr import CBSR
 from maxk.graph.cache import graph_of_matrix
 from maxk.ops.aggregate import aggregate
 from maxk.ops.maxk.op import to_dense
+
+
+def refuse_replica(module: nn.Module) -> None:
+    """Refuses to run as one of several DataParallel replicas.
+
+    A replica sees a share of the rows, and the edges between shares are lost.
+
+    Raises:
+        RuntimeError: naming what to use instead.
+    """
+    if getattr(module, "_is_replica", False):
+        raise RuntimeError(
+            f"{type(module).__name__} cannot run under torch.nn.DataParallel on several GPUs: it "
+            "splits the nodes and loses the edges between the parts; use one GPU, or "
+            "torch.nn.parallel.DistributedDataParallel with a graph for each process"
+        )
 
 
 def dense(x: CBSR | Tensor) -> Tensor:

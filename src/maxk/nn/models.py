@@ -17,7 +17,7 @@ from maxk.cbsr import CBSR
 from maxk.core.checks import check_k
 from maxk.graph.graph import Graph
 from maxk.nn.conv import SAGEConv
-from maxk.nn.functional import dense, dropout, linear
+from maxk.nn.functional import dense, dropout, linear, refuse_replica
 from maxk.ops.aggregate import aggregate
 from maxk.ops.maxk.op import maxk
 
@@ -78,6 +78,7 @@ class _Network(nn.Module):
 
     def forward(self, x: Tensor, graph: Graph) -> Tensor:
         """Logits [N, out_channels] of features [N, in_channels], dense or sparse CSR."""
+        refuse_replica(self)
         h = linear(x, self.lin_in.weight, self.lin_in.bias)
         if self.relu_after_input:
             h = h.relu()
