@@ -5,7 +5,7 @@ import torch
 
 import maxk
 from graphs import random_graph
-from maxk.ops import autograd  # noqa: F401  (registers the operations)
+from maxk.ops import library  # noqa: F401  (registers the operations)
 
 
 def operands(dtype, reduce="mean", k=3):

@@ -24,9 +24,9 @@ def spmm(adjacency: Adjacency, weight: Tensor | None, x: Tensor) -> Tensor:
     given = operands(adjacency, weight, x)
     y = torch.empty(adjacency.num_dst, x.shape[1], dtype=given.features.dtype)
     indptr = adjacency.indptr.numpy()
-    _rows(
+    sum_rows(
         indptr, adjacency.indices.numpy(), None, given.weight, array(given.row_scale),
-        given.features.numpy(), y.numpy(), equal_edges(indptr),
+        given.features.numpy(), None, y.numpy(), equal_edges(indptr),
     )  # fmt: skip
     return y.to(x.dtype)
 
@@ -38,9 +38,9 @@ def spmm_t(adjacency: Adjacency, weight: Tensor | None, grad: Tensor) -> Tensor:
     dx = torch.empty(adjacency.num_src, grad.shape[1], dtype=given.features.dtype)
     indptr = adjacency.t_indptr.numpy()
     edges = None if weight is None else adjacency.t_edges.numpy()
-    _rows(
+    sum_rows(
         indptr, adjacency.t_indices.numpy(), edges, given.weight, array(given.row_scale),
-        given.features.numpy(), dx.numpy(), equal_edges(indptr),
+        given.features.numpy(), None, dx.numpy(), equal_edges(indptr),
     )  # fmt: skip
     return dx.to(grad.dtype)
 
@@ -60,10 +60,12 @@ def sddmm_dense(adjacency: Adjacency, x: Tensor, grad: Tensor) -> Tensor:
 
 
 @kernel
-def _rows(
-    indptr: Any, indices: Any, edges: Any, weight: Any, row_scale: Any, x: Any, y: Any, pieces: Any
-) -> None:
-    width = np.int64(y.shape[1])
+def sum_rows(
+    indptr: Any, indices: Any, edges: Any, weight: Any, row_scale: Any, x: Any, columns: Any,
+    y: Any, pieces: Any,
+) -> None:  # fmt: skip
+    """Sums rows of x over the edges of each row; stores it whole, or only at its k columns."""
+    width = np.int64(x.shape[1])
     per_line = 64 // x.itemsize
     # The rest of a long row comes by the hardware's own prefetcher.
     lines = min(np.int64(4), (width + per_line - 1) // per_line)
@@ -113,8 +115,12 @@ def _rows(
             scale = one
             if row_scale is not None:
                 scale = row_scale[i]
-            for c in range(width):
-                y[i, c] = scale * total[c]
+            if columns is None:
+                for c in range(width):
+                    y[i, c] = scale * total[c]
+            else:
+                for j in range(columns.shape[1]):
+                    y[i, j] = scale * total[columns[i, j]]
 
 
 @kernel

@@ -18,6 +18,7 @@ from torch import Tensor
 from maxk.device.cpu import equal_edges, equal_rows, kernel, prefetch, threads
 from maxk.graph.adjacency import Adjacency
 from maxk.ops.operands import array, operands
+from maxk.ops.spmm.cpu import sum_rows
 from maxk.ops.spmm.reference import accumulation_dtype
 from maxk.ops.sspmm.plan import plan_cpu
 
@@ -39,7 +40,7 @@ def sspmm(adjacency: Adjacency, weight: Tensor | None, grad: Tensor, columns: Te
     else:
         indptr = adjacency.t_indptr.numpy()
         edges = None if weight is None else adjacency.t_edges.numpy()
-        _dense(
+        sum_rows(
             indptr, adjacency.t_indices.numpy(), edges, given.weight, array(given.row_scale),
             given.features.numpy(), columns.numpy(), du.numpy(), equal_edges(indptr),
         )  # fmt: skip
@@ -120,61 +121,6 @@ def _fold(buffers: Any, row_scale: Any, du: Any, pieces: Any) -> None:
                 for thread in range(1, buffers.shape[0]):
                     total += buffers[thread, s, j]
                 du[s, j] = scale * total
-
-
-@kernel
-def _dense(
-    indptr: Any, indices: Any, edges: Any, weight: Any, row_scale: Any, grad: Any, columns: Any,
-    du: Any, pieces: Any,
-) -> None:  # fmt: skip
-    width = np.int64(grad.shape[1])
-    k = columns.shape[1]
-    per_line = 64 // grad.itemsize
-    lines = min(np.int64(4), (width + per_line - 1) // per_line)
-    one = grad.dtype.type(1)
-    for piece in prange(pieces.shape[0] - 1):
-        total = np.zeros(width, grad.dtype)
-        for s in range(pieces[piece], pieces[piece + 1]):
-            for c in range(width):
-                total[c] = 0
-            first = np.int64(indptr[s])
-            last = np.int64(indptr[s + 1])
-            whole = first + ((last - first) & ~np.int64(3))
-            for e in range(first, whole, 4):
-                if e + 8 <= last:
-                    for q in range(4):
-                        start = np.int64(indices[e + 4 + q]) * width
-                        for z in range(lines):
-                            prefetch(grad, start + z * per_line)
-                t0 = np.uint64(indices[e])
-                t1 = np.uint64(indices[e + 1])
-                t2 = np.uint64(indices[e + 2])
-                t3 = np.uint64(indices[e + 3])
-                w0 = one
-                w1 = one
-                w2 = one
-                w3 = one
-                if weight is not None:
-                    w0 = weight[edges[e]]
-                    w1 = weight[edges[e + 1]]
-                    w2 = weight[edges[e + 2]]
-                    w3 = weight[edges[e + 3]]
-                for c in range(np.uint64(width)):
-                    total[c] += (w0 * grad[t0, c] + w1 * grad[t1, c]) + (
-                        w2 * grad[t2, c] + w3 * grad[t3, c]
-                    )
-            for e in range(whole, last):
-                t0 = np.uint64(indices[e])
-                w0 = one
-                if weight is not None:
-                    w0 = weight[edges[e]]
-                for c in range(np.uint64(width)):
-                    total[c] += w0 * grad[t0, c]
-            scale = one
-            if row_scale is not None:
-                scale = row_scale[s]
-            for j in range(k):
-                du[s, j] = scale * total[columns[s, j]]
 
 
 @kernel

@@ -1,0 +1,262 @@
+"""The operations as registered with torch.library: schema, fake, autograd.
+
+Graphs cross the boundary as lists of plain tensors. ``torch.compile(fullgraph=True)``,
+``torch.export`` and ``torch.library.opcheck`` see these operations only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from maxk.cbsr import column_dtype
+from maxk.graph.adjacency import Adjacency
+from maxk.ops.derivatives import (
+    grad_aggregate,
+    grad_aggregate_t,
+    grad_edge_products,
+    run_aggregate,
+    run_aggregate_t,
+    run_edge_products,
+    run_pick,
+    run_scatter,
+    run_select,
+)
+from maxk.ops.spmm.reference import accumulation_dtype
+
+LIBRARY = torch.library.Library("maxk", "DEF")
+
+_GRAPH = "Tensor[] graph, Tensor? row_scale, Tensor? column_scale"
+
+
+def _define(
+    name: str,
+    arguments: str,
+    result: str,
+    implementation: Any,
+    fake: Any,
+    backward: Any,
+    setup: Any,
+) -> None:
+    LIBRARY.define(f"{name}({arguments}) -> {result}")
+    for key in ("CPU", "CUDA"):
+        LIBRARY.impl(name, implementation, key)
+    torch.library.register_fake(f"maxk::{name}", fake, lib=LIBRARY)
+    torch.library.register_autograd(f"maxk::{name}", backward, setup_context=setup, lib=LIBRARY)
+
+
+class Registered:
+    """The operations as registered with torch.library."""
+
+    def select(self, x: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """MaxK."""
+        values, columns = torch.ops.maxk.select(x, k)
+        return values, columns
+
+    def scatter(self, values: Tensor, columns: Tensor, width: int) -> Tensor:
+        """CBSR entries to dense."""
+        dense: Tensor = torch.ops.maxk.scatter(values, columns, width)
+        return dense
+
+    def pick(self, dense: Tensor, columns: Tensor) -> Tensor:
+        """Dense to CBSR entries."""
+        picked: Tensor = torch.ops.maxk.pick(dense, columns)
+        return picked
+
+    def aggregate(
+        self, adjacency: Adjacency, weight: Tensor | None, values: Tensor,
+        columns: Tensor | None, width: int,
+    ) -> Tensor:  # fmt: skip
+        """dT/dg."""
+        y: Tensor = torch.ops.maxk.aggregate(
+            adjacency.tensors(), adjacency.row_scale, adjacency.column_scale, weight, values,
+            columns, width,
+        )  # fmt: skip
+        return y
+
+    def aggregate_t(
+        self, adjacency: Adjacency, weight: Tensor | None, grad: Tensor, columns: Tensor | None
+    ) -> Tensor:
+        """dT/dv."""
+        du: Tensor = torch.ops.maxk.aggregate_t(
+            adjacency.tensors(), adjacency.row_scale, adjacency.column_scale, weight, grad, columns
+        )
+        return du
+
+    def edge_products(
+        self, adjacency: Adjacency, values: Tensor, columns: Tensor | None, grad: Tensor
+    ) -> Tensor:
+        """dT/dw."""
+        dw: Tensor = torch.ops.maxk.edge_products(
+            adjacency.tensors(), adjacency.row_scale, adjacency.column_scale, values, columns, grad
+        )
+        return dw
+
+
+REGISTERED = Registered()
+
+
+def _register_select() -> None:
+    def implementation(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        return run_select(x.contiguous(), k, None)
+
+    def fake(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        return x.new_empty(x.shape[0], k), x.new_empty(
+            (x.shape[0], k), dtype=column_dtype(x.shape[1])
+        )
+
+    def setup(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(output[1])
+        ctx.width = inputs[0].shape[1]
+
+    def backward(ctx: Any, grad: Tensor, _: Any) -> tuple[Tensor, None]:
+        return REGISTERED.scatter(grad, ctx.saved_tensors[0], ctx.width), None
+
+    _define("select", "Tensor x, int k", "(Tensor, Tensor)", implementation, fake, backward, setup)
+
+
+def _register_scatter() -> None:
+    def implementation(values: Tensor, columns: Tensor, width: int) -> Tensor:
+        return run_scatter(values.contiguous(), columns.contiguous(), width, None)
+
+    def fake(values: Tensor, columns: Tensor, width: int) -> Tensor:
+        return values.new_empty(values.shape[0], width)
+
+    def setup(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(inputs[1])
+
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        return REGISTERED.pick(grad, ctx.saved_tensors[0]), None, None
+
+    _define(
+        "scatter", "Tensor values, Tensor columns, int width", "Tensor", implementation, fake,
+        backward, setup,
+    )  # fmt: skip
+
+
+def _register_pick() -> None:
+    def implementation(dense: Tensor, columns: Tensor) -> Tensor:
+        return run_pick(dense.contiguous(), columns.contiguous(), None)
+
+    def fake(dense: Tensor, columns: Tensor) -> Tensor:
+        return dense.new_empty(columns.shape)
+
+    def setup(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(inputs[1])
+        ctx.width = inputs[0].shape[1]
+
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return REGISTERED.scatter(grad, ctx.saved_tensors[0], ctx.width), None
+
+    _define("pick", "Tensor dense, Tensor columns", "Tensor", implementation, fake, backward, setup)
+
+
+def _save_graph(ctx: Any, inputs: Any, operands: tuple[Tensor | None, ...]) -> None:
+    graph, row_scale, column_scale = inputs[:3]
+    ctx.save_for_backward(*graph, row_scale, column_scale, *operands)
+    ctx.graph_length = len(graph)
+
+
+def _load_graph(ctx: Any) -> tuple[Adjacency, tuple[Any, ...]]:
+    saved = ctx.saved_tensors
+    n = ctx.graph_length
+    return Adjacency.from_tensors(list(saved[:n]), saved[n], saved[n + 1]), saved[n + 2 :]
+
+
+def _register_aggregate() -> None:
+    def implementation(
+        graph: list[Tensor], row_scale: Tensor | None, column_scale: Tensor | None,
+        weight: Tensor | None, values: Tensor, columns: Tensor | None, width: int,
+    ) -> Tensor:  # fmt: skip
+        adjacency = Adjacency.from_tensors(graph, row_scale, column_scale)
+        return run_aggregate(adjacency, weight, values.contiguous(), columns, width, None)
+
+    def fake(
+        graph: list[Tensor], row_scale: Any, column_scale: Any, weight: Any, values: Tensor,
+        columns: Any, width: int,
+    ) -> Tensor:  # fmt: skip
+        return values.new_empty(graph[0].shape[0] - 1, width)
+
+    def setup(ctx: Any, inputs: Any, output: Any) -> None:
+        _save_graph(ctx, inputs, tuple(inputs[3:6]))
+
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        adjacency, (weight, values, columns) = _load_graph(ctx)
+        needs = (ctx.needs_input_grad[3], ctx.needs_input_grad[4])
+        dw, dv = grad_aggregate(REGISTERED, needs, adjacency, weight, values, columns, grad)
+        return [None] * ctx.graph_length, None, None, dw, dv, None, None
+
+    _define(
+        "aggregate", f"{_GRAPH}, Tensor? weight, Tensor values, Tensor? columns, int width",
+        "Tensor", implementation, fake, backward, setup,
+    )  # fmt: skip
+
+
+def _register_aggregate_t() -> None:
+    def implementation(
+        graph: list[Tensor], row_scale: Tensor | None, column_scale: Tensor | None,
+        weight: Tensor | None, grad: Tensor, columns: Tensor | None,
+    ) -> Tensor:  # fmt: skip
+        adjacency = Adjacency.from_tensors(graph, row_scale, column_scale)
+        return run_aggregate_t(adjacency, weight, grad.contiguous(), columns, None)
+
+    def fake(
+        graph: list[Tensor], row_scale: Any, column_scale: Any, weight: Any, grad: Tensor,
+        columns: Tensor | None,
+    ) -> Tensor:  # fmt: skip
+        if columns is None:
+            return grad.new_empty(graph[2].shape[0] - 1, grad.shape[1])
+        return grad.new_empty(columns.shape)
+
+    def setup(ctx: Any, inputs: Any, output: Any) -> None:
+        _save_graph(ctx, inputs, tuple(inputs[3:6]))
+
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Any, ...]:
+        adjacency, (weight, grad, columns) = _load_graph(ctx)
+        needs = (ctx.needs_input_grad[3], ctx.needs_input_grad[4])
+        dw, dg = grad_aggregate_t(REGISTERED, needs, adjacency, weight, grad, columns, upstream)
+        return [None] * ctx.graph_length, None, None, dw, dg, None
+
+    _define(
+        "aggregate_t", f"{_GRAPH}, Tensor? weight, Tensor grad, Tensor? columns", "Tensor",
+        implementation, fake, backward, setup,
+    )  # fmt: skip
+
+
+def _register_edge_products() -> None:
+    def implementation(
+        graph: list[Tensor], row_scale: Tensor | None, column_scale: Tensor | None,
+        values: Tensor, columns: Tensor | None, grad: Tensor,
+    ) -> Tensor:  # fmt: skip
+        adjacency = Adjacency.from_tensors(graph, row_scale, column_scale)
+        return run_edge_products(adjacency, values.contiguous(), columns, grad.contiguous(), None)
+
+    def fake(
+        graph: list[Tensor], row_scale: Any, column_scale: Any, values: Tensor, columns: Any,
+        grad: Tensor,
+    ) -> Tensor:  # fmt: skip
+        return grad.new_empty(graph[1].shape[0], dtype=accumulation_dtype(grad.dtype))
+
+    def setup(ctx: Any, inputs: Any, output: Any) -> None:
+        _save_graph(ctx, inputs, tuple(inputs[3:6]))
+
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Any, ...]:
+        adjacency, (values, columns, grad) = _load_graph(ctx)
+        needs = (ctx.needs_input_grad[3], ctx.needs_input_grad[5])
+        dv, dg = grad_edge_products(REGISTERED, needs, adjacency, values, columns, grad, upstream)
+        return [None] * ctx.graph_length, None, None, dv, None, dg
+
+    _define(
+        "edge_products", f"{_GRAPH}, Tensor values, Tensor? columns, Tensor grad", "Tensor",
+        implementation, fake, backward, setup,
+    )  # fmt: skip
+
+
+_register_select()
+_register_scatter()
+_register_pick()
+_register_aggregate()
+_register_aggregate_t()
+_register_edge_products()
