@@ -21,9 +21,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="fail instead of skipping the tests of this marker (gpu, multigpu)",
     )
 
+    parser.addoption("--long", action="store_true", help="also run the tests marked huge")
+
 
 def pytest_configure(config: pytest.Config) -> None:
-    torch.set_num_threads(min(2, torch.get_num_threads()))
+    # One thread a worker where several run: two pools of spinning threads stop each other.
+    threads = 1 if hasattr(config, "workerinput") else 2
+    torch.set_num_threads(min(threads, torch.get_num_threads()))
     # Tests start processes in folders of their own, where a relative path leads nowhere.
     if "PYTHONPATH" in os.environ:
         folders = os.environ["PYTHONPATH"].split(os.pathsep)
@@ -37,6 +41,8 @@ def missing(marker: str) -> str | None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("huge") and not item.config.getoption("--long"):
+        pytest.skip("huge: runs with --long")
     for marker in ("gpu", "multigpu"):
         if item.get_closest_marker(marker) is None:
             continue

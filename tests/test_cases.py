@@ -6,7 +6,7 @@ Each test bears the row it stands for; what a row needs beyond this file stands 
     C06       seeds of a mini-batch, C28: need a neighbour sampler
     C10, C27  a second GPU: here, marked multigpu
     C11       memory checker: tests/device
-    C20 (b)   here, marked slow
+    C20 (b)   here, marked huge
     C23       trained on a GPU, C24 and C29 in processes of their own: tests/cli, tests/train
     C26       with the default backend: tests/ops/test_registered.py
 """
@@ -554,7 +554,7 @@ def roomy(device):
         pytest.skip(f"needs {needed >> 30} GiB of free memory")
 
 
-@pytest.mark.slow
+@pytest.mark.huge
 @pytest.mark.usefixtures("roomy")
 def test_c20_last_row_is_read(implementation, device):
     """Fresh zeros take no memory on a CPU until they are written."""
@@ -570,7 +570,7 @@ def test_c20_last_row_is_read(implementation, device):
     assert int(torch.count_nonzero(h.values)) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.huge
 @pytest.mark.usefixtures("roomy")
 def test_c20_last_compressed_row_is_read(implementation, device):
     if implementation == "reference":
@@ -587,7 +587,7 @@ def test_c20_last_compressed_row_is_read(implementation, device):
     assert y[0, ::8].eq(1).all()
 
 
-@pytest.mark.slow
+@pytest.mark.huge
 @pytest.mark.usefixtures("roomy")
 def test_c20_last_row_is_written(implementation, device):
     graph = maxk.Graph.from_edge_index(torch.tensor([[0], [ROWS - 1]], device=device), (1, ROWS))
