@@ -42,6 +42,13 @@ def test_missing_results_are_named(tmp_path: Path) -> None:
         files([tmp_path])
 
 
+def test_scores_are_not_times(tmp_path: Path) -> None:
+    for folder in ("accuracy", "cpu"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "rows.jsonl").touch()
+    assert files([tmp_path]) == [tmp_path / "cpu" / "rows.jsonl"]
+
+
 def test_select_keeps_what_is_asked_for() -> None:
     other = replace(OWN, op="maxk", suite="cpu", device="cpu")
     assert select([OWN, other], ops=("maxk",)) == [other]

@@ -9,9 +9,14 @@ from maxk.core.errors import DataError
 from maxk.measure import record
 from maxk.measure.record import Row
 
+#: Folder of scores beside the folders of times.
+SCORES = "accuracy"
+
 
 def files(paths: Iterable[Path | str]) -> list[Path]:
     """Returns the ``.jsonl`` files that paths name; folders are searched to the bottom.
+
+    Folders named ``accuracy`` hold scores, another kind of row, and are passed over.
 
     Raises:
         DataError: A path does not exist, or a folder holds no rows.
@@ -19,7 +24,11 @@ def files(paths: Iterable[Path | str]) -> list[Path]:
     found: list[Path] = []
     for path in map(Path, paths):
         if path.is_dir():
-            inside = sorted(path.rglob("*.jsonl"))
+            inside = [
+                file
+                for file in sorted(path.rglob("*.jsonl"))
+                if SCORES not in file.relative_to(path).parts
+            ]
             if not inside:
                 raise DataError(f"{path}: the folder holds no .jsonl file; run maxk bench first")
             found += inside
