@@ -295,3 +295,9 @@ def test_another_environment_is_said(whole: Path, caplog: pytest.LogCaptureFixtu
     with caplog.at_level(logging.WARNING):
         run(resumed_config(whole))
     assert "threads was 1000 and is now" in caplog.text
+
+
+def test_a_folder_that_is_no_run_is_named(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(CheckpointError, match=f"{folder} is no run folder"):
+            open_run(folder)

@@ -203,9 +203,9 @@ def open_run(folder: str | Path, **overrides: object) -> Trainer:
             f"{folder} holds {len(seeds)} seeds; name one of them, for example {seeds[0]}"
         )
     # The settings of a seed lie one floor up.
-    home = folder if (folder / CONFIG).exists() else folder.parent
-    config = saved_config(home)
-    if match := re.fullmatch(r"seed-(\d+)", folder.name):
+    match = re.fullmatch(r"seed-(\d+)", folder.name)
+    config = saved_config(folder.parent if match else folder)
+    if match:
         config = replace(config, seed=int(match[1]), seeds=1)
     # A run made on a GPU opens on a machine without one.
     config = replace(config, **{"device": "auto", **overrides})  # type: ignore[arg-type]
