@@ -148,7 +148,7 @@ def profile(
 
     Example:
         >>> from maxk.data.load import load
-        >>> config = TrainConfig(hidden=16, layers=1, device="cpu")
+        >>> config = TrainConfig(hidden=16, k=4, layers=1, device="cpu")
         >>> found = profile(config, load("digits"), ks=(4,), rounds=1)
         >>> 0 < found.share < 1 < found.ceiling
         True
