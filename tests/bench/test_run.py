@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import types
 from dataclasses import replace
 from typing import Any
 
@@ -122,3 +123,11 @@ def test_suites_can_be_built_small() -> None:
     for suite in SUITES.values():
         for case in suite:
             assert case.scaled(0.001).build().num_edges > 0
+
+
+def test_a_comparator_may_break_ties_its_own_way() -> None:
+    problem = types.SimpleNamespace(x=torch.tensor([[1.0, 2.0, 2.0, 0.0]]), k=1)
+    last = (torch.tensor([[2.0]]), torch.tensor([[2]]))
+    assert run._same_values(problem, last)
+    assert not run._same_selection(problem, last)
+    assert not run._same_values(problem, (torch.tensor([[1.0]]), torch.tensor([[0]])))

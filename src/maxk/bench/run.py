@@ -198,7 +198,7 @@ class _Context:
         self, problem: Problem, op: str, other: Comparator, out: object, truths: _Truths
     ) -> str | None:
         if op == "maxk":
-            return None if _same_selection(problem, out) else "it selects other entries"
+            return None if _same_values(problem, out) else "it selects other values"
         truth = truths.get(other.operand) if op == "forward" else None
         verdict = _judge(problem, op, out, truths, truth)
         if not other.depends_on_k:
@@ -287,6 +287,13 @@ def _same_selection(problem: Problem, out: object) -> bool:
         torch.equal(columns.long().gather(1, order), expected.long())
         and torch.equal(values.gather(1, order), expected_values)
     )
+
+
+def _same_values(problem: Problem, out: object) -> bool:
+    """Whether a selection holds the definition's values; of equal ones it may keep any columns."""
+    values, _ = _selected(out)
+    expected, _ = reference.select(problem.x, problem.k)
+    return bool(torch.equal(values.sort(dim=1).values, expected.sort(dim=1).values))
 
 
 def _check_selection(problem: Problem, out: object, where: str) -> None:
