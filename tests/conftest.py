@@ -26,8 +26,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     # One thread a worker where several run: two pools of spinning threads stop each other.
-    threads = 1 if hasattr(config, "workerinput") else 2
-    torch.set_num_threads(min(threads, torch.get_num_threads()))
+    threads = min(1 if hasattr(config, "workerinput") else 2, torch.get_num_threads())
+    torch.set_num_threads(threads)
+    # Processes that tests start must give the same bits, so they get the same number of threads.
+    os.environ["OMP_NUM_THREADS"] = str(threads)
     # Tests start processes in folders of their own, where a relative path leads nowhere.
     if "PYTHONPATH" in os.environ:
         folders = os.environ["PYTHONPATH"].split(os.pathsep)
