@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from maxk.device.kernel import Spec, build
+from maxk.device.kernel import Spec, _version, build
 from maxk.device.properties import H200
 from maxk.ops.maxk import cuda as maxk
 from maxk.ops.maxk.plan_cuda import plan_cuda as plan_maxk
@@ -26,6 +26,8 @@ from maxk.ops.sspmm import cuda as sspmm
 from maxk.ops.sspmm.plan_cuda import plan_cuda as plan_sspmm
 
 RECORD = Path(__file__).with_name("spills.json")
+#: Another release of the compiler may spill elsewhere.
+RECORDED_WITH = "13.0"
 ARCHITECTURES = [(8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)]
 
 
@@ -94,8 +96,10 @@ def spills(capability: tuple[int, int]) -> dict[str, int]:
 def test_spills(capability: tuple[int, int]) -> None:
     pytest.importorskip("cuda.bindings.nvrtc")
     recorded = json.loads(RECORD.read_text())[f"sm_{capability[0]}{capability[1]}"]
-    worse = {n: c for n, c in spills(capability).items() if c > recorded.get(n, 0)}
-    assert worse == {}
+    found = spills(capability)  # compiles every instance
+    if not _version().startswith(RECORDED_WITH):
+        pytest.skip(f"all compiled; spills are recorded for NVRTC {RECORDED_WITH}")
+    assert {n: c for n, c in found.items() if c > recorded.get(n, 0)} == {}
 
 
 def main() -> None:
