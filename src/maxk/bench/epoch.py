@@ -118,7 +118,7 @@ def case_task(case: Case, hidden: int, device: torch.device, seed: int = 0) -> T
 
 def dataset_task(name: str, hidden: int, layers: int, device: torch.device) -> Task:
     """Returns the task of a data set, by name or path."""
-    data = load(name)
+    data = load(name, split=0)
     nodes = data.train_mask.nonzero()[:, 0].to(device)
     target = Target(nodes, data.y.to(device)[nodes])
     x, graph = data.x.to(device), data.graph.to(device)
