@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 
-DATA = Path(__file__).resolve().parents[1].parent / "shared" / "data"
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
