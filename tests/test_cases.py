@@ -35,7 +35,8 @@ from maxk.graph.schedule import build_schedule
 from maxk.train import checkpoint, metrics
 from maxk.train import run as runs
 from maxk.train.config import TrainConfig
-from maxk.train.loop import Trainer, resolve_device
+from maxk.train.loop import Trainer
+from maxk.train.setup import resolve_device
 
 NAN, INF = math.nan, math.inf
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]

@@ -15,7 +15,8 @@ from maxk.graph.graph import Graph
 from maxk.train import advice
 from maxk.train.advice import forecast
 from maxk.train.config import TrainConfig
-from maxk.train.loop import Trainer, resolve_device
+from maxk.train.loop import Trainer
+from maxk.train.setup import resolve_device
 
 NODES = 24
 SMALL = TrainConfig(hidden=8, k=4, layers=2, epochs=4, device="cpu", lr=0.01)

@@ -17,7 +17,7 @@ from maxk.bench.cases import Case, cases
 from maxk.core.errors import ConfigError
 from maxk.measure.record import Row, append
 from maxk.measure.words import digits, ratio_words
-from maxk.train.loop import resolve_device
+from maxk.train.setup import resolve_device
 
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 OPS = ("forward", "backward", "maxk")

@@ -14,7 +14,7 @@ def info(
     """Show versions, devices, and which implementation each operation would use and why."""
     from maxk.measure.environment import environment
     from maxk.ops.dispatch import survey
-    from maxk.train.loop import resolve_device
+    from maxk.train.setup import resolve_device
 
     facts = {**environment(resolve_device("auto")), "operations": survey()}
     if as_json:

@@ -59,7 +59,7 @@ def profile(
     from maxk.bench.command import integers
     from maxk.bench.profile import DEFAULT_KS, profile_data
     from maxk.bench.profile import profile as measure
-    from maxk.train.loop import resolve_device
+    from maxk.train.setup import resolve_device
 
     ks = integers(k) or DEFAULT_KS
     resolve_device(checked.device)

@@ -14,23 +14,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from maxk.core.errors import CheckpointError, CompileError, DataError, DeviceError, TrainingError
+from maxk.core.errors import CheckpointError, DataError, TrainingError
 from maxk.data.dataset import Dataset
-from maxk.data.load import load
 from maxk.measure.memory import peak_memory, reset_peak_memory
-from maxk.nn import GCN, GIN, GraphSAGE
 from maxk.ops import dispatch
 from maxk.train import advice, metrics
 from maxk.train.capture import Captured
 from maxk.train.config import TrainConfig
+from maxk.train.setup import (
+    build_model,
+    compiled,
+    load_dataset,
+    numerics,
+    resolve_device,
+    uncapturable,
+)
 
 log = logging.getLogger(__name__)
-
-_MODELS: dict[str, type[GraphSAGE] | type[GCN] | type[GIN]] = {
-    "sage": GraphSAGE,
-    "gcn": GCN,
-    "gin": GIN,
-}
 
 #: Epochs whose kernels are compiled and matrices made; their time is nobody's.
 WARM_UP = 2
@@ -122,7 +122,7 @@ class Trainer:
             self.model = build_model(config, self.dataset).to(self.device)
         self._forward: Callable[..., Tensor] = self.model
         if config.compile:
-            self._forward = _compiled(self.model)
+            self._forward = compiled(self.model)
         # On a GPU one kernel serves all parameters, and the step count may live in a CUDA graph;
         # with and without a graph alike, so that the results agree bit for bit.
         cuda = self.device.type == "cuda"
@@ -408,104 +408,6 @@ class Trainer:
         if self.config.compile or (self.device.type == "cuda" and not few):
             return contextlib.nullcontext()
         return dispatch.record()
-
-
-def load_dataset(config: TrainConfig) -> Dataset:
-    """Loads the data set that the settings name.
-
-    Raises:
-        DataError: it is unknown, missing or broken.
-    """
-    return load(
-        config.dataset,
-        undirected=config.undirected,
-        self_loops=config.self_loops,
-        split=config.seed if config.split == "seed" else config.split,
-        seed=config.seed,
-        scaling=config.scaling,
-        features=config.features,
-        labels=config.labels,
-    )
-
-
-def build_model(config: TrainConfig, dataset: Dataset) -> nn.Module:
-    """Returns the untrained model for a data set, with weights from torch's present seed."""
-    model: nn.Module = _MODELS[config.model](
-        dataset.x.shape[1],
-        config.hidden,
-        config.layers,
-        dataset.num_classes,
-        k=config.k,
-        nonlinearity=config.nonlinearity,
-        dropout=config.dropout,
-        norm=None if config.norm == "none" else config.norm,
-    )
-    return model
-
-
-def _compiled(model: nn.Module) -> Callable[..., Tensor]:
-    # The compiler is imported only where it is asked for.
-    from torch._dynamo.exc import TorchDynamoException
-
-    compiled = torch.compile(model)
-
-    def forward(x: Tensor, graph: Any) -> Tensor:
-        try:
-            result: Tensor = compiled(x, graph)
-        except TorchDynamoException as error:
-            # Behind the first blank line torch says how to report a bug to it.
-            reason = " ".join(str(error).partition("\n\n")[0].split())
-            raise CompileError(
-                f"--compile failed: {reason}; mend that or leave the flag out"
-            ) from error
-        return result
-
-    return forward
-
-
-def resolve_device(name: str) -> torch.device:
-    """Returns the device for ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
-
-    Raises:
-        DeviceError: a GPU was asked for that this machine or this torch does not have.
-    """
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if name == "cpu" or (name == "auto" and not count):
-        return torch.device("cpu")
-    if not count:
-        raise DeviceError(
-            f"--device {name} asks for a GPU, but torch {torch.__version__} finds none here; "
-            "use --device cpu"
-        )
-    index = int(name.partition(":")[2] or torch.cuda.current_device())
-    if index >= count:
-        raise DeviceError(f"--device {name} must be in cuda:0 .. cuda:{count - 1}, got {name}")
-    return torch.device("cuda", index)
-
-
-@contextlib.contextmanager
-def numerics(config: TrainConfig) -> Iterator[None]:
-    """Applies ``precision`` and ``deterministic`` while inside, and puts torch's settings back."""
-    precision = torch.get_float32_matmul_precision()
-    deterministic = torch.are_deterministic_algorithms_enabled()
-    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    try:
-        torch.set_float32_matmul_precision(config.precision)
-        if config.deterministic:
-            torch.use_deterministic_algorithms(True)
-        yield
-    finally:
-        torch.set_float32_matmul_precision(precision)
-        torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
-
-
-def uncapturable(dataset: Dataset, device: torch.device) -> str | None:
-    """Returns why no CUDA graph can hold a step on this data and device, or None where one can."""
-    if dataset.x.layout != torch.strided:
-        return "sparse features are compared with their last state in every step"
-    if problem := dispatch.cuda_problem(device):
-        return f"the reference runs on {device}: {problem}"
-    return None
 
 
 def _for_device(optimizer: Mapping[str, Any], flags: Mapping[str, bool]) -> dict[str, Any]:

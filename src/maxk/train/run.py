@@ -36,7 +36,8 @@ from maxk.measure.environment import environment
 from maxk.train import advice, checkpoint
 from maxk.train.checkpoint import cannot_write, write_file
 from maxk.train.config import TrainConfig, flag
-from maxk.train.loop import Epoch, Trainer, load_dataset, resolve_device, uncapturable
+from maxk.train.loop import Epoch, Trainer
+from maxk.train.setup import load_dataset, resolve_device, uncapturable
 
 log = logging.getLogger(__name__)
 

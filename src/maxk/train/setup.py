@@ -1,0 +1,125 @@
+"""Settings -> the parts of a run: data, model, device, number formats."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from maxk.core.errors import CompileError, DeviceError
+from maxk.data.dataset import Dataset
+from maxk.data.load import load
+from maxk.nn import GCN, GIN, GraphSAGE
+from maxk.ops import dispatch
+from maxk.train.config import TrainConfig
+
+log = logging.getLogger(__name__)
+
+_MODELS: dict[str, type[GraphSAGE] | type[GCN] | type[GIN]] = {
+    "sage": GraphSAGE,
+    "gcn": GCN,
+    "gin": GIN,
+}
+
+
+def load_dataset(config: TrainConfig) -> Dataset:
+    """Loads the data set that the settings name.
+
+    Raises:
+        DataError: it is unknown, missing or broken.
+    """
+    return load(
+        config.dataset,
+        undirected=config.undirected,
+        self_loops=config.self_loops,
+        split=config.seed if config.split == "seed" else config.split,
+        seed=config.seed,
+        scaling=config.scaling,
+        features=config.features,
+        labels=config.labels,
+    )
+
+
+def build_model(config: TrainConfig, dataset: Dataset) -> nn.Module:
+    """Returns the untrained model for a data set, with weights from torch's present seed."""
+    model: nn.Module = _MODELS[config.model](
+        dataset.x.shape[1],
+        config.hidden,
+        config.layers,
+        dataset.num_classes,
+        k=config.k,
+        nonlinearity=config.nonlinearity,
+        dropout=config.dropout,
+        norm=None if config.norm == "none" else config.norm,
+    )
+    return model
+
+
+def compiled(model: nn.Module) -> Callable[..., Tensor]:
+    """Returns the model through torch.compile; a failed compilation is a CompileError."""
+    # The compiler is imported only where it is asked for.
+    from torch._dynamo.exc import TorchDynamoException
+
+    inner = torch.compile(model)
+
+    def forward(x: Tensor, graph: Any) -> Tensor:
+        try:
+            result: Tensor = inner(x, graph)
+        except TorchDynamoException as error:
+            # Behind the first blank line torch says how to report a bug to it.
+            reason = " ".join(str(error).partition("\n\n")[0].split())
+            raise CompileError(
+                f"--compile failed: {reason}; mend that or leave the flag out"
+            ) from error
+        return result
+
+    return forward
+
+
+def resolve_device(name: str) -> torch.device:
+    """Returns the device for ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+
+    Raises:
+        DeviceError: a GPU was asked for that this machine or this torch does not have.
+    """
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if name == "cpu" or (name == "auto" and not count):
+        return torch.device("cpu")
+    if not count:
+        raise DeviceError(
+            f"--device {name} asks for a GPU, but torch {torch.__version__} finds none here; "
+            "use --device cpu"
+        )
+    index = int(name.partition(":")[2] or torch.cuda.current_device())
+    if index >= count:
+        raise DeviceError(f"--device {name} must be in cuda:0 .. cuda:{count - 1}, got {name}")
+    return torch.device("cuda", index)
+
+
+@contextlib.contextmanager
+def numerics(config: TrainConfig) -> Iterator[None]:
+    """Applies ``precision`` and ``deterministic`` while inside, and puts torch's settings back."""
+    precision = torch.get_float32_matmul_precision()
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    try:
+        torch.set_float32_matmul_precision(config.precision)
+        if config.deterministic:
+            torch.use_deterministic_algorithms(True)
+        yield
+    finally:
+        torch.set_float32_matmul_precision(precision)
+        torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
+
+
+def uncapturable(dataset: Dataset, device: torch.device) -> str | None:
+    """Returns why no CUDA graph can hold a step on this data and device, or None where one can."""
+    if dataset.x.layout != torch.strided:
+        return "sparse features are compared with their last state in every step"
+    if problem := dispatch.cuda_problem(device):
+        return f"the reference runs on {device}: {problem}"
+    return None
