@@ -216,3 +216,12 @@ def test_explain_names_the_variant():
     assert (forward.op, backward.op) == ("spgemm", "sspmm")
     with pytest.raises(ValueError, match="op must be one of"):
         maxk.explain("conv", graph, sparse)
+
+
+def test_gcn_at_a_weighted_degree_of_zero_has_a_finite_gradient():
+    weight = torch.zeros(1, requires_grad=True)
+    graph = maxk.Graph.from_edge_index(torch.tensor([[0], [1]]), 2, weight)
+    y = maxk.aggregate(graph, torch.ones(2, 1), "gcn", fill_self_loops=False)
+    y.sum().backward()
+    assert y.flatten().tolist() == [0, 0]
+    assert weight.grad.tolist() == [0]

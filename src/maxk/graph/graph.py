@@ -10,7 +10,7 @@ from torch import Tensor
 
 from maxk.graph.adjacency import Adjacency
 from maxk.graph.csr import CSR, Transpose, check_ids, check_indptr, from_edges, index_dtype
-from maxk.graph.weights import check_reduce, gcn_scale, mean_scale, missing_loops
+from maxk.graph.weights import check_reduce, gcn_scale, gcn_weight, mean_scale, missing_loops
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -283,6 +283,10 @@ class Graph:
             weight = self.weight
             row = column = gcn_scale(self._csr, None if weight is None else weight.detach(), dtype)
         return Adjacency(self._csr, row, column)
+
+    def gcn_weight(self, weight: Tensor, dtype: torch.dtype) -> Tensor:
+        """Weights in CSR order with the symmetric normalisation multiplied in, differentiable."""
+        return gcn_weight(self._csr, weight, dtype)
 
     def prepare(self, reduce: str = "mean", dtype: torch.dtype = torch.float32) -> Graph:
         """Fills now what aggregation would fill on demand; returns the graph itself.

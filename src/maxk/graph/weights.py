@@ -34,7 +34,7 @@ def mean_scale(csr: CSR, dtype: torch.dtype) -> Tensor:
 
 
 def gcn_scale(csr: CSR, weight: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """in-degree^(-1/2), [N]; a degree of 0 gives 0.
+    """in-degree^(-1/2), [N]; a degree of 0 gives 0, and 0 as its gradient in the weights.
 
     Args:
         csr: a square graph whose self-loops are already filled.
@@ -47,8 +47,18 @@ def gcn_scale(csr: CSR, weight: Tensor | None, dtype: torch.dtype) -> Tensor:
         rows = csr.rows().long()
         degree = torch.zeros(csr.num_dst, dtype=dtype, device=csr.device)
         degree = degree.index_add(0, rows, weight.to(dtype))
-    scale = degree.rsqrt()
+    # The inner choice keeps the infinite slope at 0 out of the gradient.
+    scale = torch.where(degree == 0, torch.ones_like(degree), degree).rsqrt()
     return torch.where(degree == 0, torch.zeros_like(scale), scale)
+
+
+def gcn_weight(csr: CSR, weight: Tensor, dtype: torch.dtype) -> Tensor:
+    """Edge weights with both scales multiplied in, [E] in CSR order, differentiable.
+
+    Where weights want a gradient the scales depend on them, so they cannot stand apart.
+    """
+    scale = gcn_scale(csr, weight, dtype)
+    return weight.to(dtype) * scale[csr.rows().long()] * scale[csr.indices.long()]
 
 
 def missing_loops(csr: CSR) -> Tensor:

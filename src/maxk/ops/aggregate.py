@@ -87,7 +87,7 @@ def aggregate(
     dtype = accumulation_dtype(values.dtype)
     if reduce == "gcn" and weight is not None and weight.requires_grad:
         # The scales depend on the weights, so the gradient must pass through them.
-        weight, reduce = _normalised(graph, weight, dtype), "sum"
+        weight, reduce = graph.gcn_weight(weight, dtype), "sum"
     adjacency = graph.adjacency(reduce, dtype)
     return calls(implementation).aggregate(adjacency, weight, values.contiguous(), columns, width)
 
@@ -111,13 +111,3 @@ def _weight(graph: Graph, values: Tensor) -> Tensor | None:
         f"features and edge weights must share one dtype, got {values.dtype} and {weight.dtype}; "
         f"call .to(...) on one of them"
     )
-
-
-def _normalised(graph: Graph, weight: Tensor, dtype: torch.dtype) -> Tensor:
-    targets, sources = graph.edge_index()[1], graph.indices.long()
-    wide = weight.to(dtype)
-    degree = torch.zeros(graph.num_dst, dtype=dtype, device=weight.device)
-    degree = degree.index_add(0, targets, wide)
-    positive = torch.where(degree == 0, torch.ones_like(degree), degree)
-    scale = torch.where(degree == 0, torch.zeros_like(degree), positive.rsqrt())
-    return wide * scale[targets] * scale[sources]

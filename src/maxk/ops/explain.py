@@ -89,7 +89,7 @@ def _cpu_plan(op: str, operands: tuple[Any, ...], k: int | None) -> str:
     if op == "spgemm":
         from maxk.ops.spgemm.plan import plan_cpu
 
-        forward = plan_cpu(graph.num_src, graph.num_edges, width, stored)
+        forward = plan_cpu(width, stored)
         return f"{forward.variant}: {forward.reason}"
     from maxk.ops.sspmm.plan import plan_cpu as plan_backward
 

@@ -26,7 +26,7 @@ def spgemm(
     adjacency: Adjacency, weight: Tensor | None, values: Tensor, columns: Tensor, width: int
 ) -> Tensor:
     """y[t, columns[s, j]] += R[t] w C[s] values[s, j] over edges s -> t and j < k, [M, D]."""
-    plan = plan_cpu(adjacency.num_src, adjacency.num_edges, width, values.shape[1])
+    plan = plan_cpu(width, values.shape[1])
     if plan.variant == "dense":
         return dense.spmm(adjacency, weight, scatter(values, columns, width))
     threads()

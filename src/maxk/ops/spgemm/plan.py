@@ -26,8 +26,8 @@ class CpuPlan:
 LARGEST_SHARE = 1 / 4
 
 
-def plan_cpu(num_src: int, num_edges: int, width: int, k: int) -> CpuPlan:
-    """Chooses the variant for a graph and a feature shape."""
+def plan_cpu(width: int, k: int) -> CpuPlan:
+    """Chooses the variant for a feature shape."""
     share = k / width
     if share > LARGEST_SHARE:
         return CpuPlan("dense", f"k/D = {share:.2f} is above {LARGEST_SHARE:.2f}")
