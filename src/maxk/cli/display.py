@@ -117,7 +117,7 @@ def headline(trainer: Trainer) -> str:
 
     data, config = trainer.dataset, trainer.config
     weights = sum(p.numel() for p in trainer.model.parameters())
-    kept = f", k = {config.k}" if config.nonlinearity == "maxk" else ""
+    kept = f", k = {config.k}" if config.nonlinearity != "relu" else ""
     return (
         f"{data.name}: {data.graph.num_dst:,} nodes, {data.graph.num_edges:,} edges, "
         f"{data.x.shape[1]:,} features, {data.num_classes} classes; scored by "

@@ -12,6 +12,7 @@ from torch import Tensor
 from maxk.core.checks import check_k
 from maxk.data.dataset import Dataset
 from maxk.data.load import assemble, build_graph, check_counts, open_source
+from maxk.nn.nonlinearities import REGULAR
 
 if TYPE_CHECKING:
     from maxk.graph.graph import Graph
@@ -227,7 +228,7 @@ class ModelShape:
 
     Attributes:
         model: ``sage``, ``gcn`` or ``gin``.
-        nonlinearity: ``maxk`` or ``relu``.
+        nonlinearity: ``maxk``, ``relu`` or another; those that return dense rows count as ``relu``.
         hidden: D.
         layers: L.
         k: kept entries a row; without meaning for ``relu``.
@@ -282,7 +283,7 @@ def estimate_memory(
     model = model or ModelShape()
     graph = data.graph if isinstance(data, Dataset) else data
     nodes, edges, hidden = graph.num_dst, graph.num_edges, model.hidden
-    relu, cuda = model.nonlinearity == "relu", device == "cuda"
+    relu, cuda = model.nonlinearity not in REGULAR, device == "cuda"
     total = 16 * (nodes + 1) + 16 * edges + (0 if graph.weight is None else 4 * edges)
     if relu and cuda:
         total += 8 * edges

@@ -14,14 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from maxk.cbsr import CBSR
-from maxk.core.checks import check_k
 from maxk.graph.graph import Graph
 from maxk.nn.conv import SAGEConv
 from maxk.nn.functional import dense, dropout, linear, refuse_replica
+from maxk.nn.nonlinearities import Activation, Nonlinearity
 from maxk.ops.aggregate import aggregate
-from maxk.ops.maxk.op import maxk
 
-Nonlinearity = Literal["maxk", "relu"]
 Norm = Literal["layer", "batch"] | None
 NORMS = {"layer": nn.LayerNorm, "batch": nn.BatchNorm1d}
 
@@ -41,19 +39,20 @@ class _Network(nn.Module):
         nonlinearity: Nonlinearity = "maxk",
         dropout: float = 0.0,
         norm: Norm = "layer",
+        groups: int = 1,
+        threshold: float | None = None,
     ) -> None:
         super().__init__()
-        if nonlinearity not in ("maxk", "relu"):
-            raise ValueError(f"nonlinearity must be 'maxk' or 'relu', got {nonlinearity!r}")
         if norm is not None and norm not in NORMS:
             raise ValueError(f"norm must be 'layer', 'batch' or None, got {norm!r}")
         if num_layers < 1:
             raise ValueError(f"num_layers must be at least 1, got {num_layers}")
         if not 0.0 <= dropout < 1.0:
             raise ValueError(f"dropout must lie in [0, 1), got {dropout}")
-        if nonlinearity == "maxk":
-            check_k(k, hidden_channels)
         self.k, self.nonlinearity, self.dropout = k, nonlinearity, dropout
+        self.activation = Activation(
+            nonlinearity, hidden_channels, k, groups=groups, threshold=threshold
+        )
         self.lin_in = nn.Linear(in_channels, hidden_channels)
         self.layers = nn.ModuleList(self.make_layer(hidden_channels) for _ in range(num_layers))
         self.norms = nn.ModuleList(
@@ -72,9 +71,7 @@ class _Network(nn.Module):
 
     def activate(self, h: Tensor) -> CBSR | Tensor:
         """Nonlinearity and dropout: CBSR for MaxK, dense for ReLU."""
-        if self.nonlinearity == "maxk":
-            return dropout(maxk(h, self.k), self.dropout, self.training)
-        return dropout(h.relu(), self.dropout, self.training)
+        return dropout(self.activation(h), self.dropout, self.training)
 
     def forward(self, x: Tensor, graph: Graph) -> Tensor:
         """Logits [N, out_channels] of features [N, in_channels], dense or sparse CSR."""
@@ -97,9 +94,12 @@ class GraphSAGE(_Network):
         num_layers: number of aggregations.
         out_channels: number of classes or tasks.
         k: entries that MaxK keeps of each hidden row.
-        nonlinearity: "maxk", or "relu" for the baseline.
+        nonlinearity: "maxk", "relu" for the baseline, or another of
+            :data:`maxk.nn.nonlinearities.NONLINEARITIES`.
         dropout: probability; with MaxK it acts on the k stored values.
         norm: "layer", "batch" or None, after every aggregation.
+        groups: of "maxk-grouped".
+        threshold: of "fatrelu"; by default it follows k.
 
     Example:
         >>> import torch, maxk

@@ -47,10 +47,14 @@ class TrainConfig:
     """Data set: a name shown by 'maxk data list', or the path of a file."""
     model: Literal["sage", "gcn", "gin"] = "sage"
     """Kind of graph layer."""
-    nonlinearity: Literal["maxk", "relu"] = "maxk"
-    """MaxK, or ReLU in the same model as the dense baseline."""
+    nonlinearity: Literal["maxk", "relu", "maxk-grouped", "fatrelu", "dropout-relu"] = "maxk"
+    """MaxK, or in the same model ReLU as the dense baseline, or another sparsity beside them."""
     k: int = 32
-    """Entries that MaxK keeps of each hidden row."""
+    """Entries that MaxK keeps of each hidden row; the others but relu keep as many on average."""
+    groups: int = 1
+    """Blocks of columns over which maxk-grouped spreads its k."""
+    threshold: float | None = None
+    """What fatrelu lets pass must exceed this; by default what lets k of a row pass on average."""
     hidden: int = 256
     """Width of the hidden rows."""
     layers: int = 3
@@ -112,6 +116,7 @@ class TrainConfig:
     def _check_ranges(self) -> None:
         for name, low in (
             ("hidden", 1),
+            ("groups", 1),
             ("layers", 1),
             ("epochs", 1),
             ("seeds", 1),
@@ -124,10 +129,18 @@ class TrainConfig:
         if self.seed + self.seeds > 2**63:
             raise ConfigError(f"--seed must be below 2^63, got {self.seed}")
         # The baseline has no k, so a narrow ReLU model need not name one.
-        if self.nonlinearity == "maxk" and not 1 <= self.k <= self.hidden:
+        if self.nonlinearity != "relu" and not 1 <= self.k <= self.hidden:
             raise ConfigError(
                 f"--k must lie in [1, {self.hidden}] (--hidden is {self.hidden}), got {self.k}"
             )
+        common = math.gcd(self.k, self.hidden)
+        if self.nonlinearity == "maxk-grouped" and common % self.groups:
+            raise ConfigError(
+                f"--groups must divide --k {self.k} and --hidden {self.hidden}, "
+                f"got {self.groups}; the largest that does is {common}"
+            )
+        if self.threshold is not None and not 0 <= self.threshold < math.inf:
+            raise ConfigError(f"--threshold must be at least 0 and finite, got {self.threshold:g}")
         if not 0 < self.lr < math.inf:
             raise ConfigError(f"--lr must be above 0 and finite, got {self.lr:g}")
         if not 0 <= self.weight_decay < math.inf:

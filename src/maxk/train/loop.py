@@ -230,7 +230,7 @@ class Trainer:
             "dataset": self.dataset.name,
             "model": config.model,
             "nonlinearity": config.nonlinearity,
-            "k": config.k if config.nonlinearity == "maxk" else None,
+            "k": config.k if config.nonlinearity != "relu" else None,
             "hidden": config.hidden,
             "layers": config.layers,
             "metric": self.dataset.metric,

@@ -343,7 +343,7 @@ def _new_folder(config: TrainConfig, dataset: Dataset) -> Path:
             raise ConfigError(f"--out {folder} must be a new or empty folder; it holds other files")
         _make(folder)
         return folder
-    kept = f"-k{config.k}" if config.nonlinearity == "maxk" else ""
+    kept = f"-k{config.k}" if config.nonlinearity != "relu" else ""
     name = f"{dataset.name}-{config.model}-{config.nonlinearity}{kept}"
     name = re.sub(r"[^\w.-]+", "_", name)
     number = 1

@@ -55,6 +55,8 @@ def build_model(config: TrainConfig, dataset: Dataset) -> nn.Module:
         nonlinearity=config.nonlinearity,
         dropout=config.dropout,
         norm=None if config.norm == "none" else config.norm,
+        groups=config.groups,
+        threshold=config.threshold,
     )
     return model
 
