@@ -104,7 +104,7 @@ def _metavar(name: str, kind: object) -> str:
     if words := choices(kind):
         return "|".join(words)
     names = {"dataset": "NAME|PATH", "split": "N|seed", "out": "DIR", "resume": "RUN"}
-    names |= {"features": "FILE", "labels": "FILE"}
+    names |= {"features": "FILE", "labels": "FILE", "threshold": "X"}
     return names.get(name) or {int: "N", float: "X", str: "TEXT"}[kind]  # type: ignore[index]
 
 
