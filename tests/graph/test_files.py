@@ -10,8 +10,17 @@ import pytest
 import torch
 
 from maxk.core.errors import DataError
-from maxk.graph import files
-from maxk.graph.files import load_graph, read_edge_list, read_npy, read_npz, read_table, save_graph
+from maxk.graph.files import (
+    edges,
+    line_of,
+    load_graph,
+    read_edge_list,
+    read_npy,
+    read_npz,
+    read_table,
+    save_graph,
+    text,
+)
 from maxk.graph.graph import Graph
 
 EVERY_KIND = ["g.npz", "g.txt", "g.csv", "g.tsv", "g.mtx", "g.txt.gz", "g.CSV", "g.mtx.gz"]
@@ -159,7 +168,7 @@ def test_tables_of_numbers(tmp_path: Path) -> None:
 
 def test_line_of_counts_what_is_skipped(tmp_path: Path) -> None:
     path = write(tmp_path / "e.txt", "# c\nfrom to\n0 1\n\n# c\n1 2\n")
-    assert [files.line_of(path, row) for row in (0, 1)] == [3, 6]
+    assert [line_of(path, row) for row in (0, 1)] == [3, 6]
 
 
 def test_matrix_market_rows_are_targets(tmp_path: Path) -> None:
@@ -184,10 +193,14 @@ def test_matrix_market_rows_are_targets(tmp_path: Path) -> None:
         ("%%MatrixMarket matrix coordinate pattern general\n3 3 2\n1 2\n", ": Truncated file"),
         ("%%MatrixMarket matrix array real general\n1 1\n1\n", ": a graph is a coordinate matrix"),
         ("%%MatrixMarket matrix coordinate real general\n1 1 1\n1 1 nan\n", ": entry must be"),
-        (f"%%MatrixMarket matrix coordinate pattern general\n3 3 {10**16}\n1 2\n", ": "),
+        (
+            f"%%MatrixMarket matrix coordinate pattern general\n3 3 {10**16}\n1 2\n",
+            f": declares {10**16} ",
+        ),
+        ("%%MatrixMarket matrix coordinate pattern general\n3 3 -2\n1 2\n", ":2: Matrix NNZ"),
         (
             f"%%MatrixMarket matrix coordinate pattern general\n{10**13} {10**13} 1\n1 2\n",
-            f": a graph of {10**13} x {10**13} nodes does not fit in memory",
+            f": a graph of {10**13} x {10**13} nodes does not fit in memory: needs ",
         ),
     ],
 )
@@ -285,6 +298,87 @@ def test_a_declared_size_is_not_trusted(tmp_path: Path) -> None:
     (tmp_path / "x.npy").write_bytes((tmp_path / "x.npy").read_bytes()[:60])
     with pytest.raises(DataError, match=r"x\.npy: cut short or damaged"):
         read_npy(tmp_path / "x.npy")
+
+
+def raw_npy(header: bytes, data: bytes = b"") -> bytes:
+    """An array file of format 1.0 with any header."""
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + data
+
+
+HEADERS = {
+    "null bytes": b"{'descr': '<i8', \0\0\0}",
+    "no dictionary": b"[1, 2]",
+    "half a dictionary": b"{'descr': '<i8', 'fortran_order': False, 'sha",
+    "an open string": b"{'descr': '<i8, 'fortran_order': False, 'shape': (2,)}",
+    "an open triple string": b'{\'descr\': """<i8',
+    "indented": b"  {'descr'\n :: \n\t'<i8'",
+    "a backslash": b"{'descr': \\ '<i8'}",
+    "a call": b"__import__('os').system('true')",
+    "deep": b"(" * 4000,
+    "a dtype that is none": b"{'descr': '<q9', 'fortran_order': False, 'shape': (2,)}",
+    "a dtype of numbers": b"{'descr': [(1, 2, 3, 4)], 'fortran_order': False, 'shape': (2,)}",
+    "no text": bytes(range(128, 192)),
+    "a number that is too long": b"{'descr': '<i8', 'fortran_order': 0, 'shape': (" + b"9" * 5000,
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("header", HEADERS.values(), ids=HEADERS)
+@pytest.mark.filterwarnings("ignore::SyntaxWarning")
+def test_a_header_that_cannot_be_read_is_refused(tmp_path: Path, header: bytes) -> None:
+    (tmp_path / "x.npy").write_bytes(raw_npy(header, bytes(16)))
+    with pytest.raises(DataError, match=r"x\.npy: cut short or damaged \(header: "):
+        read_npy(tmp_path / "x.npy")
+    with zipfile.ZipFile(tmp_path / "g.npz", "w") as archive:
+        archive.writestr("edge_index.npy", raw_npy(header, bytes(16)))
+    refused(tmp_path / "g.npz", ": array 'edge_index.npy': cut short or damaged (")
+
+
+@pytest.mark.parametrize("shape", ["(-2, -1)", "(-1,)", f"(0, {10**30})", f"(2, {2**63})"])
+def test_a_shape_that_no_array_has_is_refused(tmp_path: Path, shape: str) -> None:
+    header = f"{{'descr': '<i8', 'fortran_order': False, 'shape': {shape}, }}".encode()
+    (tmp_path / "x.npy").write_bytes(raw_npy(header, bytes(16)))
+    with pytest.raises(DataError, match=re.escape(str(tmp_path / "x.npy"))):
+        read_npy(tmp_path / "x.npy")
+
+
+def test_a_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(edges, "host_memory", lambda: 1 << 20)
+    np.savez_compressed(tmp_path / "g.npz", edge_index=np.zeros((2, 1 << 17), np.int64))
+    assert (tmp_path / "g.npz").stat().st_size < 1 << 14
+    refused(tmp_path / "g.npz", ": what it unpacks to does not fit in memory: needs 0.00195 GiB")
+    np.savez(tmp_path / "g.npz", edge_index=np.array([[0], [0]]), num_nodes=10**9)
+    refused(tmp_path / "g.npz", f": a graph of {10**9} x {10**9} nodes does not fit in memory")
+    refused(write(tmp_path / "e.txt", f"0 {10**9}\n"), f": a graph of {10**9 + 1} x {10**9 + 1}")
+
+
+def test_a_bomb_of_text_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text, "LONGEST_LINE", 1000)
+    refused(write(tmp_path / "e.txt.gz", "0" * 10_000), ":1: a line of 1000 characters and more")
+    refused(write(tmp_path / "e.txt", "0 1\n" + " " * 1000), ":2: a line of 1000 characters")
+    monkeypatch.setattr(text, "ROOM_LINES", 100)
+    monkeypatch.setattr(edges, "host_memory", lambda: 100 * 16 - 1)
+    packed = write(tmp_path / "f.txt.gz", "0 1\n" * 150)
+    refused(packed, ": a file of more than 100 lines does not fit in memory")
+    monkeypatch.setattr(edges, "host_memory", lambda: None)
+    assert load_graph(packed).num_edges == 150
+
+
+def test_names_in_an_archive_lead_nowhere(tmp_path: Path) -> None:
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    arrays = {"edge_index": np.array([[0], [1]]), "../../climbs": np.ones(1), "/etc/up": np.ones(1)}
+    np.savez(inner / "g.npz", **arrays)
+    assert load_graph(inner / "g.npz").num_edges == 1
+    assert [p.name for p in tmp_path.rglob("*")] == ["inner", "g.npz"]
+    with pytest.warns(UserWarning), zipfile.ZipFile(inner / "g.npz", "a") as archive:
+        archive.writestr("edge_index.npy", b"")
+    refused(inner / "g.npz", ": holds two arrays called 'edge_index'")
+
+
+def test_ids_above_64_bits_are_not_wrapped(tmp_path: Path) -> None:
+    np.savez(tmp_path / "g.npz", edge_index=np.array([[2**63], [0]], np.uint64))
+    refused(tmp_path / "g.npz", f": edge_index holds {2**63}, which does not fit 64 bits")
 
 
 def test_read_npz_gives_arrays_that_may_be_written(tmp_path: Path) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+from maxk.core.memory import host_memory
 
 
 def peak_memory(device: torch.device | str) -> int:
@@ -49,13 +50,7 @@ def free_memory(device: torch.device | str) -> int | None:
         free = torch.cuda.mem_get_info(device)[0]
         kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return free + kept
-    try:
-        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except (OSError, ValueError):
-        pass  # not Linux
-    return None
+    return host_memory()
 
 
 def added_memory(call: Callable[[], object], device: torch.device | str) -> int:

@@ -1,0 +1,77 @@
+"""What every format is read into, and the checks that all of them share."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from maxk.core.errors import DataError
+from maxk.core.memory import host_memory
+
+#: What readers of damaged files raise, in the standard library, NumPy and SciPy.
+DAMAGE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    ValueError,
+    OverflowError,
+    OSError,
+    MemoryError,
+    NotImplementedError,
+    RuntimeError,
+)
+
+#: Bytes that a node takes at least while a graph is made: offsets, ids, sorted ids.
+NODE_BYTES = 24
+
+
+@dataclass(frozen=True)
+class Edges:
+    """Edges as a file holds them, ids not yet compared with a node count.
+
+    Attributes:
+        edge_index: integer [2, E], sources in row 0, targets in row 1.
+        weight: float32 [E], or None.
+        num_src: number of source nodes where the file says it.
+        num_dst: number of target nodes where the file says it.
+    """
+
+    edge_index: Tensor
+    weight: Tensor | None = None
+    num_src: int | None = None
+    num_dst: int | None = None
+
+
+def check_file(path: Path) -> None:
+    """Raises DataError where there is no file."""
+    if not path.is_file():
+        kind = "is a folder, not a file" if path.is_dir() else "no such file"
+        raise DataError(f"{path}: {kind}")
+
+
+def check_finite(values: Tensor, what: str) -> None:
+    """Raises DataError naming the first NaN or infinity of a vector."""
+    finite = values.isfinite()
+    if not bool(finite.all()):
+        position = int((~finite).nonzero()[0])
+        raise DataError(
+            f"{what} must be finite, got {float(values[position])} at position {position}"
+        )
+
+
+def check_room(nbytes: int, what: str) -> None:
+    """Raises DataError where ``nbytes`` are more than the memory that is free.
+
+    Memory that is promised is not memory that is there: a system that overcommits ends the process
+    when a too large array is filled, so a file's word is compared before.
+    """
+    free = host_memory()
+    if free is not None and nbytes > free:
+        raise DataError(
+            f"{what} does not fit in memory: needs {nbytes / 2**30:.3g} GiB, "
+            f"{free / 2**30:.3g} GiB are free"
+        )
