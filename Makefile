@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: demo test test-gpu check format clean
+.PHONY: demo test test-gpu check format docs clean
 
 demo: $(VENV)/.package
 	$(BIN)/python -m maxk demo
@@ -26,6 +26,9 @@ format: $(VENV)/.test
 	$(BIN)/ruff format .
 	git ls-files '*.cu' '*.cuh' | xargs -r $(BIN)/clang-format -i
 
+docs: $(VENV)/.test
+	$(BIN)/mkdocs build --strict
+
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "maxk needs Python 3.11 or newer")'
 	$(PYTHON) -m venv $(VENV)
@@ -39,5 +42,5 @@ $(VENV)/.test: pyproject.toml | $(VENV)/bin/python
 	touch $@ $(VENV)/.package
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
