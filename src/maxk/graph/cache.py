@@ -1,37 +1,48 @@
-"""Plain edge lists, converted once and never served stale.
+"""Plain edge lists and sparse matrices, converted once and never served stale.
 
-A converted graph is remembered for the life of the ``edge_index`` tensor. Every later call compares
-the tensor with the copy that the graph was made from, so a change by any route (in place, through a
-NumPy view, through ``.data``) is seen. The comparison reads 16 bytes an edge twice, less than any
-aggregation reads; a :class:`~maxk.graph.graph.Graph` made by the caller costs nothing.
+A converted graph is remembered for the life of the ``edge_index`` or ``adj_t``. Every later call
+compares the arrays with the copy that the graph was made from, so a change by any route (in place,
+through a NumPy view, through ``.data``) is seen. The comparison reads 16 bytes an edge twice, less
+than any aggregation reads; a :class:`~maxk.graph.graph.Graph` made by the caller costs nothing.
 """
 
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from maxk.graph.graph import Graph, _check_weight, _from_edge_index
+from maxk.graph.graph import Graph, _check_weight
+from maxk.graph.sparse import (
+    Arrays,
+    arrays_of,
+    graph_from,
+    graph_from_edge_index,
+    is_edge_index,
+    weight_of,
+)
 
 
 @dataclass(frozen=True)
 class _Entry:
-    owner: weakref.ref[Tensor]
+    owner: weakref.ref[Any]
     snapshot: tuple[Tensor, ...]
-    num_nodes: int
+    num_nodes: tuple[int, int]
     graph: Graph
 
 
 _entries: dict[int, _Entry] = {}
 
 
-def _kept(owner: Tensor, parts: tuple[Tensor, ...], num_nodes: int) -> Graph | None:
-    """The graph made from a tensor, if nothing in the tensor's parts has changed since."""
+def _kept(owner: object, parts: tuple[Tensor, ...], num_nodes: tuple[int, int]) -> Graph | None:
+    """The graph made from an object, if nothing in the object's parts has changed since."""
     entry = _entries.get(id(owner))
     if entry is None or entry.owner() is not owner or entry.num_nodes != num_nodes:
+        return None
+    if len(entry.snapshot) != len(parts):
         return None
     for then, now in zip(entry.snapshot, parts, strict=True):
         if then.device != now.device or then.dtype != now.dtype or not torch.equal(then, now):
@@ -39,39 +50,82 @@ def _kept(owner: Tensor, parts: tuple[Tensor, ...], num_nodes: int) -> Graph | N
     return entry.graph
 
 
-def _keep(owner: Tensor, snapshot: tuple[Tensor, ...], num_nodes: int, graph: Graph) -> Graph:
+def _keep(
+    owner: object, snapshot: tuple[Tensor, ...], num_nodes: tuple[int, int], graph: Graph
+) -> Graph:
     key = id(owner)
     reference = weakref.ref(owner, lambda _: _entries.pop(key, None))
     _entries[key] = _Entry(reference, snapshot, num_nodes, graph)
     return graph
 
 
-def graph_of(edge_index: Tensor, num_nodes: int, edge_weight: Tensor | None = None) -> Graph:
-    """The graph of an edge list on ``num_nodes`` nodes, converted on first sight.
+def graph_of(
+    edges: Any, num_nodes: int | tuple[int, int], edge_weight: Tensor | None = None
+) -> Graph:
+    """The graph of an edge list or sparse matrix, converted on first sight; a Graph is returned.
 
     Args:
-        edge_index: integer [2, E].
-        num_nodes: N.
-        edge_weight: [E] or None.
+        edges: a :class:`~maxk.graph.graph.Graph`; ``edge_index`` [2, E] (source, target), plain or
+            PyG's ``EdgeIndex``; or ``adj_t`` [M, N] (rows targets), torch sparse CSR, CSC or COO,
+            or ``torch_sparse.SparseTensor``, whose values are edge weights.
+        num_nodes: N, or (num_src, num_dst); a matrix says it itself.
+        edge_weight: [E] in the order of ``edge_index``, or None.
+
+    Raises:
+        TypeError: ``edges`` is none of these.
+        ValueError: ``edge_weight`` beside a Graph or a matrix, which carry their own; or the edges
+            are wrong.
     """
-    graph = _structure(edge_index, num_nodes)
-    if edge_weight is None:
-        return graph
-    weight = _check_weight(edge_weight, graph.num_edges, "edge_weight", graph.device)
-    return graph.with_weight(weight)
-
-
-def _structure(edge_index: Tensor, num_nodes: int) -> Graph:
+    if isinstance(edges, Graph):
+        if edge_weight is not None:
+            raise ValueError(
+                "edge_weight belongs to a plain edge_index; give a Graph its weights in "
+                "Graph.from_edge_index(edge_index, edge_weight=...)"
+            )
+        return edges
     if torch.compiler.is_compiling():
         raise RuntimeError(
-            "a plain edge_index cannot be converted inside torch.compile; make the graph before: "
-            "graph = maxk.Graph.from_edge_index(edge_index, num_nodes=...)"
+            "a plain edge_index or adj_t cannot be converted inside torch.compile; make the graph "
+            "before: graph = maxk.Graph.from_edge_index(edge_index, num_nodes=...)"
         )
-    graph = _kept(edge_index, (edge_index,), num_nodes)
+    arrays = arrays_of(edges)
+    if arrays is None:
+        raise TypeError(
+            "graph must be a maxk.Graph or an edge_index or adj_t tensor, got "
+            f"{type(edges).__name__}; call maxk.to_graph(...) for other kinds of graphs"
+        )
+    if edge_weight is not None and arrays.values is not None:
+        raise ValueError(
+            "edge_weight belongs to a plain edge_index, but the sparse matrix holds weights of its "
+            "own; pass one of them"
+        )
+    pair = num_nodes if isinstance(num_nodes, tuple) else (num_nodes, num_nodes)
+    graph = _structure(edges, arrays, pair)
+    weight = edge_weight
+    if weight is None and arrays.values is not None and arrays.values.requires_grad:
+        weight = arrays.values
+    if weight is None:
+        return graph
+    return graph.with_weight(_check_weight(weight, graph.num_edges, "edge_weight", graph.device))
+
+
+def _structure(owner: object, arrays: Arrays, num_nodes: tuple[int, int]) -> Graph:
+    """The graph with the constant weights of a matrix; those with a gradient are put in later."""
+    values = arrays.values
+    constant = () if values is None or values.requires_grad else (values,)
+    parts = (*arrays.ids, *constant)
+    graph = _kept(owner, parts, num_nodes)
     if graph is not None:
         return graph
-    graph = _from_edge_index(edge_index, num_nodes, None, keep_order=True)
-    return _keep(edge_index, (edge_index.detach().clone(),), num_nodes, graph)
+    # The graph may share what it is given, and the caller may change that in place.
+    snapshot = tuple(part.detach().clone() for part in parts)
+    if is_edge_index(owner):
+        graph = graph_from_edge_index(owner, None, num_nodes)
+    else:
+        ids = snapshot[: len(arrays.ids)]
+        weight = weight_of(snapshot[-1]) if constant else None
+        graph = graph_from(replace(arrays, ids=ids, values=None), weight, num_nodes)
+    return _keep(owner, snapshot, num_nodes, graph)
 
 
 def graph_of_matrix(matrix: Tensor) -> Graph:
@@ -81,11 +135,8 @@ def graph_of_matrix(matrix: Tensor) -> Graph:
         matrix: torch sparse CSR [N, F]; its values become edge weights. Their gradient is not
             followed.
     """
-    parts = (matrix.crow_indices(), matrix.col_indices(), matrix.values().detach())
-    graph = _kept(matrix, parts, matrix.shape[0])
-    if graph is not None:
-        return graph
-    # The graph may share what it is given, and the caller may change that in place.
-    indptr, indices, values = (part.clone() for part in parts)
-    graph = Graph.from_csr(indptr, indices, values, num_src=matrix.shape[1])
-    return _keep(matrix, (indptr, indices, values), matrix.shape[0], graph)
+    arrays = arrays_of(matrix)
+    assert arrays is not None
+    assert arrays.values is not None
+    constant = replace(arrays, values=arrays.values.detach())
+    return _structure(matrix, constant, (matrix.shape[1], matrix.shape[0]))

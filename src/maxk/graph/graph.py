@@ -179,6 +179,15 @@ class Graph:
             return weight
         return weight[self._csr.order]
 
+    @property
+    def edge_order(self) -> Tensor | None:
+        """int64 [E], place of each CSR entry in the caller's edge list; None where both agree.
+
+        Also None for a graph made without weights by :meth:`from_edge_index`, which forgets the
+        order of the list.
+        """
+        return self._csr.order
+
     def edge_index(self) -> Tensor:
         """int64 [2, E], sources and targets in CSR order."""
         return torch.stack([self.indices.long(), self._csr.rows().long()])

@@ -1,28 +1,52 @@
 """Graph convolutions with PyG's arguments, parameter names and results.
 
-Each takes dense features or CBSR, and a :class:`~maxk.graph.graph.Graph` or an ``edge_index``.
+Each takes dense features or CBSR, and a graph in any of these forms: a
+:class:`~maxk.graph.graph.Graph`; an ``edge_index`` [2, E] (source, target), plain or PyG's
+``EdgeIndex``; or an ``adj_t`` [M, N] (rows targets), torch sparse or ``torch_sparse.SparseTensor``,
+whose values are edge weights. All but the first are converted once and compared on every call.
 """
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from maxk.cbsr import CBSR
+from maxk.graph.cache import graph_of
 from maxk.graph.graph import Graph
 from maxk.nn.functional import dense, refuse_replica
 from maxk.ops.aggregate import aggregate
 
 Features = CBSR | Tensor
+Pair = tuple[Features, Features | None]
+Size = tuple[int | None, int | None] | None
 
 
 def _reduce_of(aggr: str) -> str:
     if aggr not in ("mean", "sum", "add"):
         raise ValueError(f"aggr must be 'mean', 'sum' or 'add', got {aggr!r}")
     return "sum" if aggr == "add" else aggr
+
+
+def _rows(x: Features) -> int:
+    return x.num_rows if isinstance(x, CBSR) else x.shape[0]
+
+
+def _ends(x: Features | Pair) -> Pair:
+    return x if isinstance(x, tuple) else (x, x)
+
+
+def _counts(source: Features, target: Features | None, size: Size) -> tuple[int, int]:
+    """(num_src, num_dst) of an edge list between these features, where it is no Graph."""
+    num_src, num_dst = size or (None, None)
+    if num_src is None:
+        num_src = _rows(source)
+    if num_dst is None:
+        num_dst = num_src if target is None else _rows(target)
+    return num_src, num_dst
 
 
 class SAGEConv(nn.Module):
@@ -40,7 +64,9 @@ class SAGEConv(nn.Module):
         bias: learn an additive bias.
 
     Shape:
-        x [N, D] dense or CBSR, or a pair (x_src, x_dst); result [M, out_channels].
+        x [N, D] dense or CBSR, or a pair (x_src, x_dst), of which x_dst may be None; result
+        [M, out_channels]. ``size`` is (N, M) for an edge list between sides that features do not
+        tell.
     """
 
     def __init__(
@@ -70,12 +96,11 @@ class SAGEConv(nn.Module):
         for layer in self.children():
             cast(nn.Linear, layer).reset_parameters()
 
-    def forward(
-        self, x: Features | tuple[Features, Features | None], graph: Graph | Tensor
-    ) -> Tensor:
+    def forward(self, x: Features | Pair, graph: Any, size: Size = None) -> Tensor:
         """Applies the convolution."""
         refuse_replica(self)
-        source, target = x if isinstance(x, tuple) else (x, x)
+        source, target = _ends(x)
+        graph = graph_of(graph, _counts(source, target, size))
         if self.project:
             source = F.relu(self.lin(dense(source)))
         y: Tensor = self.lin_l(aggregate(graph, source, self.reduce))
@@ -105,7 +130,8 @@ class GCNConv(nn.Module):
         bias: learn an additive bias.
 
     Shape:
-        x [N, D] dense or CBSR; result [N, out_channels].
+        x [N, D] dense or CBSR; result [N, out_channels]. ``edge_weight`` [E] belongs to an
+        ``edge_index`` and follows its order.
     """
 
     def __init__(
@@ -136,9 +162,10 @@ class GCNConv(nn.Module):
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
-    def forward(self, x: Features, graph: Graph | Tensor) -> Tensor:
+    def forward(self, x: Features, graph: Any, edge_weight: Tensor | None = None) -> Tensor:
         """Applies the convolution."""
         refuse_replica(self)
+        graph = graph_of(graph, _rows(x), edge_weight)
         y: Tensor
         if isinstance(x, CBSR):
             y = self.lin(self._propagate(graph, x))
@@ -146,7 +173,7 @@ class GCNConv(nn.Module):
             y = self._propagate(graph, self.lin(x))
         return y if self.bias is None else y + self.bias
 
-    def _propagate(self, graph: Graph | Tensor, x: Features) -> Tensor:
+    def _propagate(self, graph: Graph, x: Features) -> Tensor:
         if not self.normalize:
             return aggregate(graph, x, "sum")
         return aggregate(graph, x, "gcn", fill_self_loops=self.add_self_loops)
@@ -167,7 +194,7 @@ class GINConv(nn.Module):
         train_eps: learn epsilon.
 
     Shape:
-        x [N, D] dense or CBSR; result whatever ``nn`` makes of [N, D].
+        x [N, D] dense or CBSR, or a pair (x_src, x_dst); result whatever ``nn`` makes of [M, D].
     """
 
     eps: Tensor
@@ -190,9 +217,13 @@ class GINConv(nn.Module):
         with torch.no_grad():
             self.eps.fill_(self.initial_eps)
 
-    def forward(self, x: Features, graph: Graph | Tensor) -> Tensor:
+    def forward(self, x: Features | Pair, graph: Any, size: Size = None) -> Tensor:
         """Applies the convolution."""
         refuse_replica(self)
-        own = dense(x)
-        y: Tensor = self.nn(aggregate(graph, x, "sum") + (1 + self.eps.to(own.dtype)) * own)
-        return y
+        source, target = _ends(x)
+        y = aggregate(graph_of(graph, _counts(source, target, size)), source, "sum")
+        if target is not None:
+            own = dense(target)
+            y = y + (1 + self.eps.to(own.dtype)) * own
+        result: Tensor = self.nn(y)
+        return result
