@@ -29,7 +29,11 @@ def loss(logits: Tensor, y: Tensor) -> Tensor:
 
 def accuracy(logits: Tensor, y: Tensor) -> float:
     """Returns the share of nodes whose largest logit is the label's."""
-    return float((logits.argmax(dim=1) == y).double().mean())
+    return float(_accuracy(logits, y))
+
+
+def _accuracy(logits: Tensor, y: Tensor) -> Tensor:
+    return (logits.argmax(dim=1) == y).double().mean()
 
 
 def micro_f1(logits: Tensor, y: Tensor) -> float:
@@ -37,12 +41,15 @@ def micro_f1(logits: Tensor, y: Tensor) -> float:
 
     With one label a node this is the accuracy. With nothing positive in either, 0.
     """
+    return float(_micro_f1(logits, y))
+
+
+def _micro_f1(logits: Tensor, y: Tensor) -> Tensor:
     if y.dim() == 1:
-        return accuracy(logits, y)
+        return _accuracy(logits, y)
     predicted, truth = logits > 0, y > 0
-    hits = int((predicted & truth).sum())
-    total = int(predicted.sum()) + int(truth.sum())
-    return 2 * hits / total if total else 0.0
+    hits, total = (predicted & truth).sum(), predicted.sum() + truth.sum()
+    return 2 * hits.double() / total.clamp(min=1)
 
 
 def roc_auc(logits: Tensor, y: Tensor) -> float:
@@ -73,6 +80,22 @@ def roc_auc(logits: Tensor, y: Tensor) -> float:
     return sum(areas) / len(areas)
 
 
+def _roc_auc(logits: Tensor, y: Tensor) -> Tensor:
+    """The area by ranks (Mann and Whitney), ties at their mean rank; NaN where none is defined."""
+    single = y.dim() == 1
+    scores = (logits[:, 1] - logits[:, 0])[None] if single else logits.t().contiguous()
+    truth = (y == 1)[None] if single else (y > 0).t()
+    ordered = scores.sort(dim=1).values
+    below = torch.searchsorted(ordered, scores)
+    upto = torch.searchsorted(ordered, scores, right=True)
+    rank = (below + upto + 1).double() / 2
+    positive = truth.sum(dim=1).double()
+    pairs = positive * (truth.shape[1] - positive)
+    above = (rank * truth).sum(dim=1) - positive * (positive + 1) / 2
+    defined = pairs > 0
+    return (above / pairs.clamp(min=1) * defined).sum() / defined.sum()
+
+
 METRICS: dict[str, Callable[[Tensor, Tensor], float]] = {
     "accuracy": accuracy,
     "micro_f1": micro_f1,
@@ -86,3 +109,20 @@ def score(metric: str, logits: Tensor, y: Tensor) -> float:
     """Returns the named score without keeping a graph for gradients."""
     with torch.no_grad():
         return METRICS[metric](logits, y)
+
+
+_ON_DEVICE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "accuracy": _accuracy,
+    "micro_f1": _micro_f1,
+    "roc_auc": _roc_auc,
+}
+
+
+def score_on_device(metric: str, logits: Tensor, y: Tensor) -> Tensor:
+    """Returns the named score as a float64 scalar on the device of the logits.
+
+    Nothing waits for the device, so a CUDA graph can hold the call. An ROC AUC of which no label is
+    defined is NaN.
+    """
+    with torch.no_grad():
+        return _ON_DEVICE[metric](logits, y)

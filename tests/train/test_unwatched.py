@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from maxk.core.errors import DataError
+from maxk.data.load import load
+from maxk.train import metrics
+from maxk.train.config import TrainConfig
+from maxk.train.loop import Trainer
+from maxk.train.unwatched import UnwatchedTrainer
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+SMALL = TrainConfig(dataset="digits", hidden=16, layers=2, k=4, epochs=12)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("model", ["sage", "gcn", "gin"])
+@pytest.mark.parametrize("nonlinearity", ["maxk", "relu", "fatrelu"])
+def test_the_result_is_that_of_a_watched_run(device, model, nonlinearity):
+    config = replace(SMALL, device=device, model=model, nonlinearity=nonlinearity)
+    data = load("digits")
+    watched = Trainer(config, data).fit()
+    outcome = UnwatchedTrainer(config, data).run()
+    for name in ("best_epoch", "val", "test", "test_last", "epochs"):
+        assert getattr(outcome, name) == watched[name], name
+    assert outcome.diverged is None
+    if nonlinearity == "maxk":
+        assert outcome.kept == 0.25
+    else:
+        assert 0 < outcome.kept < 0.9
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_sparse_features_and_patience(device, tmp_path):
+    data = load("digits")
+    sparse = replace(data, x=data.x.to_sparse_csr())
+    config = replace(SMALL, device=device, epochs=60, patience=2, lr=0.05)
+    watched = Trainer(config, sparse).fit()
+    outcome = UnwatchedTrainer(config, sparse).run()
+    assert outcome.epochs == watched["epochs"] < 60
+    assert (outcome.best_epoch, outcome.test) == (watched["best_epoch"], watched["test"])
+
+
+def test_a_diverged_run_has_no_score():
+    outcome = UnwatchedTrainer(replace(SMALL, lr=1e30, norm="none")).run()
+    assert outcome.diverged is not None
+    assert (outcome.val, outcome.test, outcome.best_epoch) == (None, None, None)
+
+
+def test_an_undefined_score_is_named():
+    data = load("digits")
+    one = torch.zeros_like(data.y)
+    flat = replace(data, y=one, num_classes=2, metric="roc_auc")
+    with pytest.raises(DataError, match="a positive and a negative node"):
+        UnwatchedTrainer(SMALL, flat).run()
+
+
+@pytest.mark.parametrize("metric", metrics.METRICS)
+@pytest.mark.parametrize("labels", ["single", "multi"])
+def test_scores_on_the_device_are_the_scores(metric, labels):
+    if (metric, labels) == ("accuracy", "multi"):
+        return
+    torch.manual_seed(0)
+    logits = torch.randn(200, 2).round(decimals=1)  # with ties
+    y = torch.randint(2, (200,)) if labels == "single" else (torch.rand(200, 2) < 0.3).float()
+    got = metrics.score_on_device(metric, logits, y)
+    assert got.dtype == torch.float64
+    assert float(got) == pytest.approx(metrics.score(metric, logits, y), abs=1e-12)
+    if (metric, labels) == ("roc_auc", "multi"):
+        y[:, 1] = 0  # a label that is not defined counts for nothing
+        want = metrics.score(metric, logits, y)
+        assert float(metrics.score_on_device(metric, logits, y)) == pytest.approx(want, abs=1e-12)
+
+
+def test_nothing_predicted_and_nothing_true_scores_nothing():
+    assert metrics.score("micro_f1", -torch.ones(3, 2), torch.zeros(3, 2)) == 0
