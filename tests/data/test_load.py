@@ -66,8 +66,8 @@ def test_a_name_stands_for_a_file_in_the_data_folder(
     try:
         assert load("g").num_nodes == 4
         refused("absent", f"no data set is called 'absent' and no such file exists; the names are "
-                f"digits, synthetic, files end in .npz, .txt, .csv, .tsv, .mtx, and "
-                f"{tmp_path / 'absent.npz'} is not there")  # fmt: skip
+                f"digits, synthetic and those of 'maxk data list', files end in .npz, .txt, .csv, "
+                f".tsv, .mtx, and {tmp_path / 'absent.npz'} is not there")  # fmt: skip
     finally:
         settings.cache_clear()
     refused(tmp_path / "absent.npz", "absent.npz: no such file")

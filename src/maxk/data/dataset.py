@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -13,6 +14,8 @@ from maxk.core.errors import DataError
 if TYPE_CHECKING:
     from maxk.graph.graph import Graph
 
+#: Logits [n, C] and labels of the same n nodes -> a score in [0, 1].
+Evaluator = Callable[[Tensor, Tensor], float]
 Metric = Literal["accuracy", "micro_f1", "roc_auc"]
 METRICS: tuple[Metric, ...] = ("accuracy", "micro_f1", "roc_auc")
 SPLITS = ("train", "val", "test")
@@ -34,6 +37,8 @@ class Dataset:
         num_classes: C.
         metric: What the source is scored by: ``"accuracy"``, ``"micro_f1"`` or ``"roc_auc"``.
         notes: What the loader decided or found odd, a sentence each, for the user to read.
+        evaluator: The source's own implementation of the metric, which then gives the scores; for
+            OGB's data sets its ``Evaluator``.
 
     Raises:
         DataError: shapes, dtypes or devices disagree, or the metric is unknown.
@@ -54,6 +59,7 @@ class Dataset:
     num_classes: int
     metric: Metric = "accuracy"
     notes: tuple[str, ...] = ()
+    evaluator: Evaluator | None = None
 
     def __post_init__(self) -> None:
         nodes = self.graph.num_dst

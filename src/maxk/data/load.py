@@ -10,6 +10,7 @@ from torch import Tensor
 from maxk.core.errors import DataError
 from maxk.core.settings import settings
 from maxk.data import digits as digits_source
+from maxk.data.catalog import Entry, find, nearest
 from maxk.data.dataset import METRICS, Dataset, Metric
 from maxk.data.features import (
     Scaling,
@@ -19,7 +20,7 @@ from maxk.data.features import (
     scale_features,
 )
 from maxk.data.labels import Labels, check_labels
-from maxk.data.source import Source, read_source
+from maxk.data.source import Source, read_source, replace_parts
 from maxk.data.splits import Split, choose_split, make_split
 from maxk.data.synthetic import generate, node_features, parse_spec
 from maxk.graph.files import GRAPH_SUFFIXES, Edges, line_of, text_kind
@@ -45,8 +46,10 @@ def load(
         name_or_path: ``"digits"`` (:func:`maxk.data.digits.digits`); ``"synthetic"``, with options
             as in ``"synthetic:nodes=5000,degree=30"`` (:func:`maxk.data.synthetic.parse_spec`); a
             path to a ``.npz``, an edge list (``.txt``, ``.csv``, ``.tsv``, also ``.gz``) or a
-            MatrixMarket file (``.mtx``), see :func:`maxk.data.source.read_source`; or ``"NAME"``
-            for ``NAME.npz`` in the data folder (``MAXK_DATA_DIR``, otherwise ``./data``).
+            MatrixMarket file (``.mtx``), see :func:`maxk.data.source.read_source`; ``"NAME"`` for
+            ``NAME.npz`` in the data folder (``MAXK_DATA_DIR``, otherwise ``./data``); or a name of
+            the catalog, as ``"reddit"`` or ``"ogbn-arxiv"``
+            (:func:`maxk.data.catalog.catalog`), which PyG or OGB fetches into the data folder.
         undirected: add the missing opposite directions; repeated edges become one, whose weight is
             their mean. Otherwise edges stay as stored.
         self_loops: add the missing self-loops, with weight 1.
@@ -129,6 +132,7 @@ def assemble(
         num_classes=checked.num_classes,
         metric=metric,
         notes=tuple(notes),
+        evaluator=source.evaluator,
     )
 
 
@@ -158,13 +162,44 @@ def open_source(
     if not path.exists() and text_kind(path) not in GRAPH_SUFFIXES:
         stored = settings().data_dir / f"{text}.npz"
         if not stored.is_file():
-            raise DataError(
-                f"no data set is called {text!r} and no such file exists; the names are "
-                f"{', '.join(NAMES)}, files end in {', '.join(GRAPH_SUFFIXES)}, "
-                f"and {stored} is not there"
-            )
+            entry = None if isinstance(name_or_path, Path) else find(text)
+            if entry is None:
+                raise DataError(_unknown(text, stored))
+            source = _from_catalog(entry)
+            replace_parts(source, features, labels)
+            return source
         path = stored
     return read_source(path, features, labels)
+
+
+def _from_catalog(entry: Entry) -> Source:
+    """Loads a data set through the library that brings it, and tells what differs from it."""
+    from maxk.data.ogb import read_ogb
+    from maxk.data.pyg import read_pyg
+
+    read = read_ogb if entry.source == "ogb" else read_pyg
+    source = read(entry, settings().data_dir)
+    source.metric = entry.metric
+    nodes, edges = source.edges.num_src, source.edges.edge_index.shape[1]
+    for what, known, got in (("nodes", entry.nodes, nodes), ("edges", entry.edges, edges)):
+        if known is not None and known != got:
+            source.notes.append(
+                f"warning: the published {entry.name} has {known:,} {what}, this one {got:,}: "
+                f"are the files in {settings().data_dir / entry.folder} the right ones?"
+            )
+    if entry.remark:
+        source.notes.append(entry.remark)
+    return source
+
+
+def _unknown(text: str, stored: Path) -> str:
+    near = nearest(text)
+    return (
+        f"no data set is called {text!r} and no such file exists"
+        + (f"; did you mean {near}?" if near else "")
+        + f"; the names are {', '.join(NAMES)} and those of 'maxk data list', "
+        f"files end in {', '.join(GRAPH_SUFFIXES)}, and {stored} is not there"
+    )
 
 
 def check_counts(source: Source) -> int:

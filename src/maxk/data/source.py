@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from maxk.data.dataset import Evaluator
+
 MASKS = ("train_mask", "val_mask", "test_mask")
 SIDE_FILES = {"x": "features", "y": "labels", **{mask: mask for mask in MASKS}}
 SIDE_SUFFIXES = (".npy", *TEXT_SUFFIXES, *(f"{suffix}.gz" for suffix in TEXT_SUFFIXES))
@@ -50,6 +52,7 @@ class Source:
         metric: the metric where the source names one.
         where: how messages call ``x``, ``y`` and the masks, where not by these names.
         text: the edge list whose lines an error may name, or None.
+        evaluator: the source's own scorer of logits and labels, or None.
         stored_once: whether the source says that it holds one direction of undirected edges.
         notes: remarks for the user.
     """
@@ -64,6 +67,7 @@ class Source:
     metric: str | None = None
     where: dict[str, str] = field(default_factory=dict)
     text: Path | None = None
+    evaluator: Evaluator | None = None
     stored_once: bool = False
     notes: list[str] = field(default_factory=list)
 
@@ -99,10 +103,22 @@ def read_source(
             found = _beside(path, word)
             if found is not None:
                 _take(source, part, found)
+    replace_parts(source, features, labels)
+    return source
+
+
+def replace_parts(source: Source, features: str | Path | None, labels: str | Path | None) -> None:
+    """Reads features or labels from files of their own, in place of what a source brought.
+
+    Raises:
+        DataError: a file is missing or broken.
+    """
     for part, given in (("x", features), ("y", labels)):
         if given is not None:
             _take(source, part, Path(given))
-    return source
+    if labels is not None:
+        # The source's scorer knows its own labels only.
+        source.evaluator = None
 
 
 def _from_npz(path: Path) -> Source:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import math
 import statistics
@@ -363,10 +364,9 @@ class Trainer:
     def _scores(self, logits: Tensor) -> dict[str, float]:
         if not bool(logits.isfinite().all()):
             raise TrainingError(self._diverged("output of the model", math.nan))
-        return {
-            name: metrics.score(self.dataset.metric, logits[nodes], self._labels[name])
-            for name, nodes in self._nodes.items()
-        }
+        metric = self.dataset.metric
+        judge = self.dataset.evaluator or functools.partial(metrics.score, metric)
+        return {n: judge(logits[nodes], self._labels[n]) for n, nodes in self._nodes.items()}
 
     def _diverged(self, what: str, value: float) -> str:
         return (

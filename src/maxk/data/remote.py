@@ -1,0 +1,129 @@
+"""What fetching through another library needs around it: a time limit, and sentences for failures.
+
+Loaders of other libraries raise whatever went wrong inside them. Here that becomes one sentence
+that says which file is missing or broken and how to come by a good one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import pickletools
+import socket
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from maxk.core.errors import DataError
+from maxk.data.catalog import Entry
+
+#: A server that says nothing for so long is given up; the libraries themselves would wait forever.
+SILENCE_SECONDS = 60.0
+
+
+@contextlib.contextmanager
+def impatient() -> Iterator[None]:
+    """Ends a connection that stays silent, while inside."""
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(SILENCE_SECONDS)
+    try:
+        yield
+    finally:
+        socket.setdefaulttimeout(before)
+
+
+def explain(
+    entry: Entry, root: Path, error: Exception, *, processed: Path | None, before: set[Path]
+) -> DataError:
+    """Says in one sentence why a data set could not be loaded.
+
+    What was fetched only in part is removed, so that the next try fetches it anew.
+
+    Args:
+        entry: the data set.
+        root: the data folder.
+        error: what the library raised.
+        processed: what the library keeps of an earlier load, where that is what it read now.
+        before: the files that lay in the data set's folder before.
+    """
+    reason = _reason(error)
+    if isinstance(error, MemoryError):
+        return DataError(f"{entry.name} does not fit in memory: {reason}")
+    if processed is not None:
+        return DataError(
+            f"{processed} cannot be read ({reason}); delete it: it is made again from the files "
+            f"in {root / entry.folder}"
+        )
+    for path in sorted(contents(entry, root)):
+        why = damage(path)
+        if why is None:
+            continue
+        if path not in before:
+            path.unlink()
+            return _cannot_fetch(entry, root, f"{path.name} came {why}")
+        return DataError(
+            f"{path} is {why}; delete it and try again, or get a good one from {entry.page}"
+        )
+    if entry.missing(root):
+        return _cannot_fetch(entry, root, reason)
+    return DataError(
+        f"{entry.name}: the files in {root / entry.folder} cannot be read ({reason}); delete them "
+        f"and try again, or get them from {entry.page}"
+    )
+
+
+def contents(entry: Entry, root: Path) -> set[Path]:
+    """Returns the files of a data set that are there: raw ones, their archive, OGB's split."""
+    folder = root / entry.folder
+    found = [*folder.glob("*"), *folder.parent.glob("split/*/*")]
+    if entry.archive is not None:
+        found.append(root / entry.archive)
+    return {path for path in found if path.is_file()}
+
+
+def damage(path: Path) -> str | None:
+    """Says what is wrong with a file by its own format's marks, or None; runs nothing in it."""
+    kind = path.suffix.lower()
+    try:
+        if path.stat().st_size == 0:
+            return "empty"
+        if kind in (".npz", ".zip"):
+            with zipfile.ZipFile(path) as archive:
+                broken = archive.testzip()
+            return None if broken is None else f"damaged (its member {broken})"
+        if kind == ".gz":
+            with gzip.open(path) as file:
+                while file.read(1 << 24):
+                    pass
+        elif kind == ".json":
+            with path.open(encoding="utf-8") as file:
+                json.load(file)
+        elif kind == ".npy":
+            np.load(path, mmap_mode="r", allow_pickle=False)
+        elif path.name.startswith("ind.") and kind != ".index":
+            # The codes of a pickle are listed, not obeyed; a truncated one lacks its STOP.
+            with path.open("rb") as file:
+                for _ in pickletools.genops(file):
+                    pass
+    except Exception as error:
+        return f"damaged ({_reason(error)})"
+    return None
+
+
+def _cannot_fetch(entry: Entry, root: Path, reason: str) -> DataError:
+    missing, folder = entry.missing(root), root / entry.folder
+    if entry.source == "ogb":
+        cure = f"get {entry.archive} from {entry.page} and put it, still packed, into {root}/"
+    elif entry.archive is not None:
+        cure = f"get {entry.page} and unpack {', '.join(missing)} into {folder}/"
+    else:
+        cure = f"get {', '.join(missing)} from {entry.page} and put them into {folder}/"
+    return DataError(f"{entry.name} cannot be fetched ({reason}); {cure}")
+
+
+def _reason(error: Exception) -> str:
+    text = " ".join(str(error).split()) or "no reason given"
+    return f"{type(error).__name__}: {text[:200]}"

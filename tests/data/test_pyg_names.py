@@ -1,0 +1,236 @@
+"""Data sets of PyG by name: its own classes, on raw files written in each source's format."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from data import raw_files
+from data.raw_files import NODES, PAIRS
+from maxk.core.errors import DataError
+from maxk.core.settings import settings
+from maxk.data.catalog import catalog
+from maxk.data.dataset import Dataset
+from maxk.data.load import load
+
+BOTH = {*PAIRS, *((t, s) for s, t in PAIRS)}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A data folder on a machine without a network."""
+
+    def unreachable(*args: object, **kwargs: object) -> object:
+        raise OSError("no network here")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unreachable)
+    monkeypatch.setenv("MAXK_DATA_DIR", str(tmp_path))
+    settings.cache_clear()
+    yield tmp_path
+    settings.cache_clear()
+
+
+def edges(data: Dataset) -> set[tuple[int, int]]:
+    return set(zip(*data.graph.edge_index().tolist(), strict=True))
+
+
+def masks(data: Dataset) -> list[list[int]]:
+    parts = (data.train_mask, data.val_mask, data.test_mask)
+    return [mask.nonzero()[:, 0].tolist() for mask in parts]
+
+
+def refused(name: str, *parts: str) -> None:
+    with pytest.raises(DataError) as caught:
+        load(name)
+    for part in parts:
+        assert part in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_planetoid(folder: Path) -> None:
+    raw_files.planetoid(folder / "Planetoid/Cora/raw", "cora")
+    data = load("Cora")
+    assert repr(data) == ("Dataset(cora: 515 nodes, 1030 edges, 60 features, 3 classes, accuracy)")
+    ring = {(n, (n + 1) % 515) for n in range(515)}
+    assert edges(data) == {*ring, *((t, s) for s, t in ring)}
+    assert masks(data) == [[0, 1], list(range(2, 502)), [512, 513, 514]]
+    # The test rows stand in the order of test.index, 514 first.
+    assert data.y[[514, 512, 513]].tolist() == [0, 1, 2]
+    assert data.x.layout == torch.sparse_csr
+    assert data.x.to_dense()[[514, 512, 513]].nonzero().tolist() == [[0, 0], [1, 1], [2, 2]]
+    # The second load reads what PyG kept.
+    again = load("cora")
+    assert torch.equal(again.graph.edge_index(), data.graph.edge_index())
+    assert any("published cora has 2,708 nodes, this one 515" in note for note in data.notes)
+
+
+def test_amazon_and_coauthor(folder: Path) -> None:
+    name = folder / "Amazon/Photo/raw/amazon_electronics_photo.npz"
+    raw_files.benchmark_npz(name, raw_files.sp.csr_matrix(np.abs(raw_files.dense())))
+    data = load("amazon_photo", seed=3)
+    assert edges(data) == BOTH
+    assert data.y.tolist() == [n % 3 for n in range(NODES)]
+    assert data.x.tolist() == np.ones((NODES, 4)).tolist()  # PyG reads words as there or not
+    assert any("one with seed 3" in note for note in data.notes)
+    raw_files.benchmark_npz(folder / "Coauthor/Physics/raw/ms_academic_phy.npz", raw_files.bag())
+    data = load("coauthor-physics")
+    assert data.x.layout == torch.sparse_csr
+    assert np.array_equal(data.x.to_dense().numpy(), raw_files.bag().toarray())
+
+
+def test_flickr_and_yelp(folder: Path) -> None:
+    raw_files.saint(folder / "Flickr/raw", [n % 3 for n in range(NODES)])
+    data = load("flickr")
+    assert edges(data) == BOTH
+    assert masks(data) == [[0, 1, 2, 3, 4, 5], [6, 7], [8, 9]]
+    assert (data.metric, data.num_classes) == ("accuracy", 3)
+    assert np.array_equal(data.x.numpy(), raw_files.dense())
+    several = [[n % 2, 1, n % 3 == 0] for n in range(NODES)]
+    raw_files.saint(folder / "Yelp/raw", [[int(v) for v in row] for row in several])
+    data = load("yelp")
+    assert (data.metric, data.multi_label) == ("micro_f1", True)
+    assert data.y.tolist() == np.array(several, dtype=float).tolist()
+
+
+def test_reddit(folder: Path) -> None:
+    raw_files.reddit(folder / "Reddit/raw")
+    data = load("reddit")
+    assert edges(data) == BOTH
+    assert masks(data) == [[0, 1, 2, 3, 4, 5], [6, 7], [8, 9]]
+    assert np.array_equal(data.x.numpy(), raw_files.dense())
+
+
+def test_heterophilous_has_ten_splits(folder: Path) -> None:
+    raw_files.heterophilous(folder / "HeterophilousGraphDataset/tolokers/raw", "tolokers")
+    refused("tolokers", "holds 10 splits and none is chosen")
+    data = load("tolokers", split=4)
+    assert edges(data) == BOTH
+    assert data.metric == "roc_auc"
+    order = np.random.default_rng(4).permutation(NODES)
+    assert masks(data) == [sorted(part.tolist()) for part in np.split(order, [5, 7])]
+
+
+def test_wikics_shares_one_test_set(folder: Path) -> None:
+    raw_files.wikics(folder / "WikiCS/raw")
+    data = load("wikics", split=1)
+    assert edges(data) == BOTH
+    assert masks(data) == [[1, 5, 9], [3, 7], [8, 9]]
+
+
+def test_actor_keeps_its_direction(folder: Path) -> None:
+    raw_files.actor(folder / "Actor/raw")
+    data = load("actor", split=1)
+    assert edges(data) == set(PAIRS)
+    assert masks(data)[0] == [2, 5, 8]
+    assert any("--undirected" in note for note in data.notes)
+
+
+def test_ppi_is_one_graph_of_many(folder: Path) -> None:
+    raw_files.ppi(folder / "PPI/raw")
+    data = load("ppi")
+    assert data.num_nodes == 4 * NODES
+    assert masks(data) == [
+        list(range(2 * NODES)),
+        list(range(2 * NODES, 3 * NODES)),
+        list(range(3 * NODES, 4 * NODES)),
+    ]
+    source, target = data.graph.edge_index()
+    assert torch.equal(source // NODES, target // NODES)
+    first = {(s, t) for s, t in edges(data) if t < NODES}
+    last = {(s - 3 * NODES, t - 3 * NODES) for s, t in edges(data) if t >= 3 * NODES}
+    assert first == last >= set(PAIRS)
+    assert np.allclose(data.x[3 * NODES :].numpy(), raw_files.dense() + 2)
+
+
+def test_no_network(folder: Path) -> None:
+    refused(
+        "reddit", "reddit cannot be fetched (", "no network here",
+        "get https://data.dgl.ai/dataset/reddit.zip and unpack reddit_data.npz, reddit_graph.npz "
+        f"into {folder}/Reddit/raw/",
+    )  # fmt: skip
+    raw_files.reddit(folder / "by_hand")
+    (folder / "by_hand").replace(folder / "Reddit/raw")
+    assert load("reddit").num_nodes == NODES
+    refused("cora", "ind.cora.test.index", "https://github.com/kimiyoung/planetoid")
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+@pytest.mark.parametrize(("name", "make", "file"), [
+    ("reddit", lambda f: raw_files.reddit(f / "Reddit/raw"), "reddit_graph.npz"),
+    ("flickr", lambda f: raw_files.saint(f / "Flickr/raw", [0, 1] * 5), "adj_full.npz"),
+    ("flickr", lambda f: raw_files.saint(f / "Flickr/raw", [0, 1] * 5), "role.json"),
+    ("flickr", lambda f: raw_files.saint(f / "Flickr/raw", [0, 1] * 5), "feats.npy"),
+    ("cora", lambda f: raw_files.planetoid(f / "Planetoid/Cora/raw", "cora"), "ind.cora.graph"),
+])  # fmt: skip
+def test_a_truncated_file_is_named(
+    folder: Path, name: str, make: Callable[[Path], None], file: str
+) -> None:
+    make(folder)
+    path = folder / catalog()[name].folder / file
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    refused(name, f"{path} is damaged", "delete it and try again", catalog()[name].page)
+    assert path.is_file(), "what the user put there stays"
+
+
+def test_an_archive_that_came_damaged_is_fetched_anew(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch_geometric.datasets import reddit
+
+    def half(url: str, where: str) -> str:
+        path = Path(where) / "reddit.zip"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("reddit_data.npz", os.urandom(1000))
+        path.write_bytes(path.read_bytes()[:500])
+        return str(path)
+
+    monkeypatch.setattr(reddit, "download_url", half)
+    refused("reddit", "reddit.zip came damaged (BadZipFile", "and unpack reddit_data.npz")
+    assert not (folder / "Reddit/raw/reddit.zip").exists()
+
+
+class Runs:
+    """A pickle that copies a file when it is opened.
+
+    torch itself refuses what os offers, whoever asks; a function of another module is what PyG
+    would open on a second try.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, tuple[str, str]]:
+        return shutil.copyfile, (__file__, str(self.path))
+
+
+def test_a_processed_file_that_could_run_code_is_refused(folder: Path) -> None:
+    raw_files.reddit(folder / "Reddit/raw")
+    load("reddit")
+    kept = folder / "Reddit/processed/data.pt"
+    torch.save((Runs(folder / "ran"), None, dict), kept)
+    refused("reddit", f"{kept.parent} cannot be read (", "delete it: it is made again")
+    assert not (folder / "ran").exists()
+    kept.unlink()
+    assert load("reddit").num_nodes == NODES
+
+
+def test_features_and_labels_of_ones_own(folder: Path) -> None:
+    raw_files.reddit(folder / "Reddit/raw")
+    np.save(folder / "mine.npy", np.ones((NODES, 2)))
+    assert load("reddit", features=folder / "mine.npy").num_features == 2
+
+
+def test_a_file_in_the_data_folder_comes_first(folder: Path) -> None:
+    np.savez(folder / "cora.npz", edge_index=np.array(PAIRS).T, y=np.arange(NODES) % 2)
+    assert load("cora").num_nodes == NODES
