@@ -10,27 +10,32 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from maxk import nn
+    from maxk import interop, nn
     from maxk.cbsr import CBSR
     from maxk.core.errors import MaxKError
     from maxk.data.dataset import Dataset
     from maxk.data.load import load
     from maxk.graph.graph import Graph
+    from maxk.interop.graph import to_graph
     from maxk.ops.aggregate import aggregate
     from maxk.ops.dispatch import implementation
     from maxk.ops.explain import explain
     from maxk.ops.maxk.op import maxk
+    from maxk.ops.norm_maxk.op import layer_norm_maxk
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Graph",
+    "to_graph",
     "maxk",
+    "layer_norm_maxk",
     "CBSR",
     "aggregate",
     "implementation",
     "explain",
     "nn",
+    "interop",
     "load",
     "Dataset",
     "MaxKError",
@@ -38,7 +43,9 @@ __all__ = [
 
 _HOMES = {
     "Graph": "maxk.graph.graph",
+    "to_graph": "maxk.interop.graph",
     "maxk": "maxk.ops.maxk.op",
+    "layer_norm_maxk": "maxk.ops.norm_maxk.op",
     "CBSR": "maxk.cbsr",
     "aggregate": "maxk.ops.aggregate",
     "implementation": "maxk.ops.dispatch",
@@ -48,10 +55,12 @@ _HOMES = {
     "MaxKError": "maxk.core.errors",
 }
 
+_ROOMS = ("nn", "interop")
+
 
 def __getattr__(name: str) -> Any:
-    if name == "nn":
-        return importlib.import_module("maxk.nn")
+    if name in _ROOMS:
+        return importlib.import_module(f"maxk.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'maxk' has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOMES[name]), name)
@@ -60,4 +69,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES, "nn"])
+    return sorted([*globals(), *_HOMES, *_ROOMS])

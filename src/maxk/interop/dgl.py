@@ -1,0 +1,83 @@
+"""DGL graphs, through their sorted arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from maxk.graph.csr import CSR, Transpose
+from maxk.graph.graph import Graph
+from maxk.interop.edges import edges_in_order
+
+
+def is_graph(source: object) -> bool:
+    """Whether this is a ``DGLGraph``."""
+    return all(hasattr(source, name) for name in ("adj_tensors", "num_src_nodes", "edata"))
+
+
+def from_dgl(source: Any, edge_weight: Tensor | str | None = None) -> Graph:
+    """The graph of a ``DGLGraph`` of one edge type; nothing is sorted again.
+
+    Args:
+        source: the graph.
+        edge_weight: [E] in the order of the edge ids, or its name in ``source.edata``.
+
+    Raises:
+        ValueError: there are several edge types, or no weights of that name.
+    """
+    kinds = source.canonical_etypes
+    weight = edge_weight if isinstance(edge_weight, Tensor) else None
+    if len(kinds) != 1:
+        names = ", ".join(str(kind) for kind in kinds)
+        raise ValueError(
+            f"the DGL graph holds several edge types ({names}); pass one of them: "
+            "maxk.to_graph(graph[edge_type])"
+        )
+    if isinstance(edge_weight, str):
+        if edge_weight not in source.edata:
+            raise ValueError(
+                f"the DGL graph has no edge data named {edge_weight!r} (it has "
+                f"{sorted(source.edata)}); name another or leave edge_weight out"
+            )
+        weight = source.edata[edge_weight]
+        if weight.dim() == 2 and weight.shape[1] == 1:
+            weight = weight.squeeze(1)
+    num_src, num_edges = source.num_src_nodes(), source.num_edges()
+    indptr, sources, edges = source.adj_tensors("csc")
+    t_indptr, targets, t_edges = source.adj_tensors("csr")
+    order, t_order = (_ids(ids, num_edges) for ids in (edges, t_edges))
+    checked = Graph.from_csr(indptr, sources, num_src=num_src)
+    place = torch.empty_like(order)
+    place[order] = torch.arange(num_edges, device=order.device)
+    back = Transpose(t_indptr.long(), targets.to(checked.indices.dtype), place[t_order])
+    csr = CSR(checked.indptr, checked.indices, num_src, order=order, transpose=back)
+    return Graph(csr).with_weight(weight)
+
+
+def _ids(ids: Tensor, num_edges: int) -> Tensor:
+    """Edge ids of sorted arrays; DGL leaves them out where they count up."""
+    if ids.shape[0] != num_edges:
+        return torch.arange(num_edges, device=ids.device)
+    return ids.long()
+
+
+def to_dgl(graph: Graph) -> Any:
+    """A ``DGLGraph``, weights as edge data "w"; a bipartite graph has nodes "src" and "dst".
+
+    Raises:
+        ImportError: DGL is not installed, or does not work with this torch.
+    """
+    import dgl
+
+    edge_index, weight = edges_in_order(graph)
+    ends = (edge_index[0], edge_index[1])
+    if graph.num_src == graph.num_dst:
+        result = dgl.graph(ends, num_nodes=graph.num_src)
+    else:
+        counts = {"src": graph.num_src, "dst": graph.num_dst}
+        result = dgl.heterograph({("src", "to", "dst"): ends}, num_nodes_dict=counts)
+    if weight is not None:
+        result.edata["w"] = weight
+    return result
