@@ -5,7 +5,8 @@ Imported by the CPU implementations only, since it imports numba.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import numba
@@ -81,16 +82,38 @@ def trailing_zeros(typing_context: Any, word: Any) -> Any:
     return types.int64(types.uint64), codegen
 
 
+# Threads of the kernels where torch has one, see torch_on_one_thread.
+_own_threads: int | None = None
+
+
 def threads() -> int:
     """Threads a kernel uses: as many as torch does. Sets numba to the same number."""
     wanted = torch.get_num_threads()
-    count: int = min(wanted, numba.config.NUMBA_NUM_THREADS)
+    count: int = min(_own_threads or wanted, numba.config.NUMBA_NUM_THREADS)
     if numba.get_num_threads() != count:
         numba.set_num_threads(count)
     # Both may share one OpenMP runtime, whose default numba raises when it starts its threads.
     if torch.get_num_threads() != wanted:
         torch.set_num_threads(wanted)
     return count
+
+
+@contextlib.contextmanager
+def torch_on_one_thread() -> Iterator[None]:
+    """Torch's own operations on one thread while inside, the kernels on as many as before.
+
+    Matrix products and sums of torch round differently on another number of threads; the kernels
+    cut their work without asking for it.
+    """
+    global _own_threads
+    before, count = _own_threads, torch.get_num_threads()
+    _own_threads = before or count
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(count)
+        _own_threads = before
 
 
 def equal_rows(rows: int, pieces: int = PIECES) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -32,16 +32,17 @@ def load_dataset(config: TrainConfig) -> Dataset:
     Raises:
         DataError: it is unknown, missing or broken.
     """
-    return load(
-        config.dataset,
-        undirected=config.undirected,
-        self_loops=config.self_loops,
-        split=config.seed if config.split == "seed" else config.split,
-        seed=config.seed,
-        scaling=config.scaling,
-        features=config.features,
-        labels=config.labels,
-    )
+    with numerics(config):
+        return load(
+            config.dataset,
+            undirected=config.undirected,
+            self_loops=config.self_loops,
+            split=config.seed if config.split == "seed" else config.split,
+            seed=config.seed,
+            scaling=config.scaling,
+            features=config.features,
+            labels=config.labels,
+        )
 
 
 def build_model(config: TrainConfig, dataset: Dataset) -> nn.Module:
@@ -104,15 +105,25 @@ def resolve_device(name: str) -> torch.device:
 
 @contextlib.contextmanager
 def numerics(config: TrainConfig) -> Iterator[None]:
-    """Applies ``precision`` and ``deterministic`` while inside, and puts torch's settings back."""
+    """Applies ``precision`` and ``deterministic`` while inside, and puts torch's settings back.
+
+    On the CPU, ``deterministic`` also leaves torch one thread: its products and sums round
+    differently on another number of threads.
+    """
     precision = torch.get_float32_matmul_precision()
     deterministic = torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     try:
         torch.set_float32_matmul_precision(config.precision)
-        if config.deterministic:
-            torch.use_deterministic_algorithms(True)
-        yield
+        with contextlib.ExitStack() as stack:
+            if config.deterministic:
+                torch.use_deterministic_algorithms(True)
+                if resolve_device(config.device).type == "cpu":
+                    # It imports numba, which a run on a GPU can do without.
+                    from maxk.device.cpu import torch_on_one_thread
+
+                    stack.enter_context(torch_on_one_thread())
+            yield
     finally:
         torch.set_float32_matmul_precision(precision)
         torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
