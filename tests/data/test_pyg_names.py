@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
+import sys
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,45 +14,12 @@ import pytest
 import torch
 
 from data import raw_files
+from data.conftest import edges, masks, refused
 from data.raw_files import NODES, PAIRS
-from maxk.core.errors import DataError
-from maxk.core.settings import settings
-from maxk.data.catalog import catalog
-from maxk.data.dataset import Dataset
+from maxk.data.catalog import Entry, catalog
 from maxk.data.load import load
 
 BOTH = {*PAIRS, *((t, s) for s, t in PAIRS)}
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A data folder on a machine without a network."""
-
-    def unreachable(*args: object, **kwargs: object) -> object:
-        raise OSError("no network here")
-
-    monkeypatch.setattr(socket, "getaddrinfo", unreachable)
-    monkeypatch.setenv("MAXK_DATA_DIR", str(tmp_path))
-    settings.cache_clear()
-    yield tmp_path
-    settings.cache_clear()
-
-
-def edges(data: Dataset) -> set[tuple[int, int]]:
-    return set(zip(*data.graph.edge_index().tolist(), strict=True))
-
-
-def masks(data: Dataset) -> list[list[int]]:
-    parts = (data.train_mask, data.val_mask, data.test_mask)
-    return [mask.nonzero()[:, 0].tolist() for mask in parts]
-
-
-def refused(name: str, *parts: str) -> None:
-    with pytest.raises(DataError) as caught:
-        load(name)
-    for part in parts:
-        assert part in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 def test_planetoid(folder: Path) -> None:
@@ -219,7 +186,11 @@ def test_a_processed_file_that_could_run_code_is_refused(folder: Path) -> None:
     load("reddit")
     kept = folder / "Reddit/processed/data.pt"
     torch.save((Runs(folder / "ran"), None, dict), kept)
-    refused("reddit", f"{kept.parent} cannot be read (", "delete it: it is made again")
+    refused(
+        "reddit",
+        f"{kept.parent} cannot be read (it holds more than tensors, ",
+        "copyfile, and could run code, so it was not opened); delete it: it is made again",
+    )
     assert not (folder / "ran").exists()
     kept.unlink()
     assert load("reddit").num_nodes == NODES
@@ -234,3 +205,55 @@ def test_features_and_labels_of_ones_own(folder: Path) -> None:
 def test_a_file_in_the_data_folder_comes_first(folder: Path) -> None:
     np.savez(folder / "cora.npz", edge_index=np.array(PAIRS).T, y=np.arange(NODES) % 2)
     assert load("cora").num_nodes == NODES
+
+
+def test_without_pyg(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch_geometric", None)
+    refused("cora", "by the package torch_geometric", 'type: pip install "maxk[pyg]"')
+
+
+def statistics(loader: type) -> list[list[str]]:
+    """The rows of the table in the docstring of one of PyG's classes, its head first."""
+    rows: list[list[str]] = []
+    for line in (loader.__doc__ or "").partition("**STATS:**")[2].splitlines():
+        mark, _, cell = line.strip().partition("- ")
+        if mark == "* ":
+            rows.append([])
+        if rows and mark in ("", "* ") and cell:
+            rows[-1].append(cell)
+    return rows
+
+
+PYG = [entry for entry in catalog().values() if entry.source == "pyg"]
+
+
+@pytest.mark.parametrize("entry", PYG, ids=lambda entry: entry.name)
+def test_the_catalog_agrees_with_pyg(
+    entry: Entry, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch_geometric import datasets
+
+    loader = getattr(datasets, entry.loader)
+    head, *rows = statistics(loader) or [[]]
+    if head and entry.name != "ppi":  # its table is of the training graphs
+        wanted = entry.arguments.get("name", rows[0][0])
+        (row,) = [row for row in rows if row[0].lower() == wanted.lower()]
+        facts = {name: int(v.replace(",", "")) for name, v in zip(head, row, strict=True)
+                 if name != "Name"}  # fmt: skip
+        assert entry.nodes == facts["#nodes"]
+        assert entry.features == facts["#features"]
+        assert entry.classes == facts.get("#classes", facts.get("#tasks"))
+        # The table of this class counts what its files store: each edge once.
+        once = entry.loader == "HeterophilousGraphDataset"
+        assert entry.edges == facts["#edges"] * (2 if once else 1)
+        assert entry.multi_label or "#tasks" not in facts
+    asked = []
+
+    def download(self: object) -> None:
+        asked.append([Path(path) for path in self.raw_paths])
+        raise OSError
+
+    monkeypatch.setattr(loader, "download", download)
+    with pytest.raises(OSError):
+        loader(str(folder / entry.loader), **entry.arguments)
+    assert asked == [[folder / entry.folder / file for file in entry.files]]

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import shutil
 import sys
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -58,7 +59,10 @@ class OGBEvaluator:
 
 
 def read_ogb(entry: Entry, root: Path) -> Source:
-    """Loads a data set by OGB's ``NodePropPredDataset``: its graph, its split, its evaluator.
+    """Loads a data set by OGB's ``PygNodePropPredDataset``: its graph, its split, its evaluator.
+
+    OGB has another loader that needs no PyG, but what that one keeps of a load is a pickle that
+    torch cannot open safely, so every load would read the tables anew.
 
     Nothing is asked: OGB's question before a large download is answered by having named the data
     set, and the one about an outdated folder is an error here.
@@ -74,28 +78,36 @@ def read_ogb(entry: Entry, root: Path) -> Source:
     library = _library(entry)
     folder = (root / entry.folder).parent
     before = contents(entry, root)
-    kept = folder / "processed" / "data_processed"
+    kept = folder / "processed" / "geometric_data_processed.pt"
     had = kept.is_file()
     try:
         # OGB's progress goes where it does not mix with what a command prints.
-        with impatient(), contextlib.redirect_stdout(sys.stderr), _plain_pickles():
-            if entry.missing(root) and not had:
+        with (
+            impatient(),
+            contextlib.redirect_stdout(sys.stderr),
+            warnings.catch_warnings(),
+            _plain_pickles(),
+        ):
+            # OGB hands pandas' arrays on without writing to them.
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+            if entry.missing(root):
                 _fetch(entry, root)
             _check_release(entry, library, folder)
-            kept.parent.mkdir(exist_ok=True)
-            data = library.NodePropPredDataset(name=entry.name, root=str(root))
-            split = data.get_idx_split()
+            loaded = library.PygNodePropPredDataset(name=entry.name, root=str(root))
+            split = loaded.get_idx_split()
+            data = loaded[0]
     except DataError:
         raise
     except Exception as error:
         read = kept if had else None
         raise explain(entry, root, error, processed=read, before=before) from error
-    graph, labels = data[0]
-    nodes = int(graph["num_nodes"])
-    edges = Edges(torch.from_numpy(graph["edge_index"]), num_src=nodes, num_dst=nodes)
-    source = Source(entry.name, entry.name, edges, graph["node_feat"], labels)
-    if source.x is None and graph["edge_feat"] is not None:
-        source.x = mean_of_edges(graph["edge_index"][1], graph["edge_feat"], nodes)
+    nodes = int(data.num_nodes)
+    source = Source(entry.name, entry.name, Edges(data.edge_index, None, nodes, nodes))
+    source.y = data.y.numpy()
+    if data.x is not None:
+        source.x = data.x.numpy()
+    elif data.edge_attr is not None:
+        source.x = mean_of_edges(data.edge_index[1].numpy(), data.edge_attr.numpy(), nodes)
     source.masks = {
         mask: _mask(split[part], nodes, f"{entry.name}: the {part} split")
         for mask, part in zip(MASKS, ("train", "valid", "test"), strict=True)
@@ -138,6 +150,7 @@ def _library(entry: Entry) -> Any:
             finally:
                 del sys.modules["outdated"]
         import ogb.nodeproppred
+        import torch_geometric  # noqa: F401 (without it ogb imports, but lacks the loader)
     except ImportError as error:
         raise needs(entry) from error
     return ogb.nodeproppred
@@ -184,11 +197,16 @@ def _check_release(entry: Entry, library: Any, folder: Path) -> None:
 
 @contextlib.contextmanager
 def _plain_pickles() -> Iterator[None]:
-    """Lets torch.load open the NumPy arrays that OGB saves, and nothing that can run code."""
+    """Lets torch.load open the graphs and arrays that OGB saves, and nothing that can run code."""
+    from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
+    from torch_geometric.data.storage import GlobalStorage
+
     rebuild: Any = np._core.multiarray._reconstruct  # type: ignore[attr-defined]
+    arrays = [(rebuild, f"numpy.{core}.multiarray._reconstruct") for core in ("core", "_core")]
     kinds = {type(np.dtype(name)) for name in ("int64", "int32", "float32", "float64", "bool")}
-    allowed = [(rebuild, f"numpy.{core}.multiarray._reconstruct") for core in ("core", "_core")]
-    with torch.serialization.safe_globals([*allowed, np.ndarray, np.dtype, *kinds]):
+    # Holders of tensors, which PyG saves but does not name as safe.
+    holders = [DataEdgeAttr, DataTensorAttr, GlobalStorage]
+    with torch.serialization.safe_globals([*arrays, np.ndarray, np.dtype, *kinds, *holders]):
         yield
 
 

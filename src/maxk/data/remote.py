@@ -10,6 +10,7 @@ import contextlib
 import gzip
 import json
 import pickletools
+import re
 import socket
 import zipfile
 from collections.abc import Iterator
@@ -126,4 +127,8 @@ def _cannot_fetch(entry: Entry, root: Path, reason: str) -> DataError:
 
 def _reason(error: Exception) -> str:
     text = " ".join(str(error).split()) or "no reason given"
+    if "Weights only load failed" in text:
+        found = re.search(r"GLOBAL (\S+)|serialization\.\w+\(\[(\S+?)\]\)", text)
+        named = f", {found[1] or found[2]}," if found else ""
+        return f"it holds more than tensors{named} and could run code, so it was not opened"
     return f"{type(error).__name__}: {text[:200]}"
