@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import html
 import io
 import re
 import shlex
@@ -114,6 +115,11 @@ def _command(words: list[str], command: Any) -> list[str]:
     lines += ["```text", usage, "```", "", "| flag | what it does |", "| --- | --- |"]
     options = [p for p in command.params if p.param_type_name == "option"]
     for flags, text in filter(None, (p.get_help_record(context) for p in options)):
-        cells = [f"`{flags}`", " ".join(text.split()).replace("[", "\\[")]
-        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+        told = " ".join(text.split()).replace("[", "\\[")
+        lines.append(f"| <code>{_cell(flags)}</code> | {_cell(told)} |")
     return lines
+
+
+def _cell(text: str) -> str:
+    """Text that no table takes for the end of a cell."""
+    return html.escape(text, quote=False).replace("|", "&#124;")
