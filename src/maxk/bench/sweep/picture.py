@@ -1,0 +1,174 @@
+"""Scores and speeds -> the picture: accuracy above, epoch speed-up below, over k."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from maxk.bench.sweep.score import Score, Setting, Speed
+from maxk.bench.sweep.verdict import Verdict
+from maxk.core.errors import DataError, MaxKError
+from maxk.train.metrics import METRIC_NAMES
+
+_NAMES = {"sage": "GraphSAGE", "gcn": "GCN", "gin": "GIN"}
+_COLOURS = {
+    "maxk": "#1f5fa8",
+    "maxk-grouped": "#7a4fa3",
+    "fatrelu": "#c0562f",
+    "dropout-relu": "#3f8f4f",
+}
+_LABELS = {
+    "maxk": "MaxK",
+    "maxk-grouped": "MaxK in groups",
+    "fatrelu": "FATReLU",
+    "dropout-relu": "ReLU, randomly thinned",
+}
+
+
+def draw(
+    scores: Sequence[Score], verdicts: Sequence[Verdict], speeds: Sequence[Speed], out: Path
+) -> Path:
+    """Draws one data set, a column a model.
+
+    Above, mean and sample deviation of the test score over the seeds; the line with a band is ReLU.
+    A hollow marker is a score that the paired test tells from ReLU's for the worse. Below, how many
+    times as fast an epoch is; the dotted line is the epoch without edges, Amdahl's ceiling.
+
+    Args:
+        scores: Of one data set.
+        verdicts: Of the same.
+        speeds: Of the same; without any, the lower row is left out.
+        out: Picture to write; its suffix (``.png``, ``.svg``, ``.pdf``) chooses the format.
+
+    Returns:
+        The picture's path.
+
+    Raises:
+        DataError: there is nothing to draw.
+        MaxKError: matplotlib is missing.
+    """
+    if not verdicts:
+        raise DataError("there is no run to draw beside one of ReLU with the same seed")
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MaxKError("pictures need matplotlib; pip install 'maxk[plot]'") from None
+    fields = sorted(
+        {v.setting.field for v in verdicts}, key=lambda f: (list(_NAMES).index(f[1]), f)
+    )
+    rows = 2 if speeds else 1
+    figure = Figure(figsize=(4.3 * len(fields) + 0.4, 3.3 * rows + 0.9), layout="constrained")
+    axes: Any = figure.subplots(rows, len(fields), squeeze=False, sharex="col")
+    metric = METRIC_NAMES[scores[0].metric]
+    for column, field in enumerate(fields):
+        mine = [v for v in verdicts if v.setting.field == field]
+        _scores(axes[0][column], mine)
+        axes[0][column].set_title(_NAMES[field[1]])
+        if speeds:
+            _speeds(axes[1][column], [s for s in speeds if s.field == field])
+        axes[rows - 1][column].set_xlabel(f"k, entries kept of {_width(scores, field)}")
+    axes[0][0].set_ylabel(f"test {metric} (%)")
+    if speeds:
+        axes[1][0].set_ylabel("epoch, times as fast as ReLU's")
+    runs = max(v.runs for v in verdicts)
+    title = f"{scores[0].dataset}: mean and deviation of {runs} seeds, {_device(scores)}"
+    figure.suptitle(title, fontsize="medium")
+    handles: dict[str, Any] = {}
+    for panel in axes.flat:
+        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    figure.legend(
+        handles.values(), handles.keys(), loc="outside lower center", ncols=4, fontsize="small"
+    )
+    out.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(out, dpi=150)
+    return out
+
+
+def _scores(axes: Any, verdicts: Sequence[Verdict]) -> None:
+    ks: list[int] = []
+    for nonlinearity, group in _by_nonlinearity(verdicts).items():
+        colour = _COLOURS[nonlinearity]
+        x = [v.setting.k or 0 for v in group]
+        ks += x
+        y = [100 * v.mean for v in group]
+        spread = [100 * v.deviation for v in group]
+        axes.errorbar(
+            x, y, spread, color=colour, capsize=3, linewidth=1.2, label=_LABELS[nonlinearity]
+        )
+        for hollow in (False, True):
+            chosen = [n for n, v in enumerate(group) if (v.word == "worse") is hollow]
+            axes.plot(
+                [x[n] for n in chosen],
+                [y[n] for n in chosen],
+                "o",
+                color=colour,
+                markerfacecolor="white" if hollow else colour,
+                label="worse than ReLU (p < 0.05)" if hollow and chosen else None,
+            )
+    relu = next((v for v in verdicts if v.setting.k is None), verdicts[0])
+    mean, spread_ = 100 * relu.relu, 100 * relu.relu_deviation
+    axes.axhline(mean, color="#555555", linewidth=1.2, label="ReLU, mean and deviation")
+    axes.axhspan(mean - spread_, mean + spread_, color="#555555", alpha=0.15, linewidth=0)
+    _over_k(axes, ks)
+
+
+def _speeds(axes: Any, speeds: Sequence[Speed]) -> None:
+    ks: list[int] = []
+    for nonlinearity, group in _by_nonlinearity(speeds).items():
+        x = [s.k or 0 for s in group]
+        ks += x
+        (line,) = axes.plot(
+            x, [s.ratio for s in group], "o-", color=_COLOURS[nonlinearity], linewidth=1.2
+        )
+        axes.fill_between(
+            x,
+            [s.ratio_low for s in group],
+            [s.ratio_high for s in group],
+            color=line.get_color(),
+            alpha=0.2,
+            linewidth=0,
+        )
+    axes.axhline(1.0, color="#555555", linewidth=1.2)
+    if speeds:
+        ceiling = speeds[0].ceiling
+        axes.axhline(
+            ceiling, color="black", linestyle=":", label="Amdahl's ceiling: an epoch without edges"
+        )
+    _over_k(axes, ks)
+
+
+_Row = TypeVar("_Row", Verdict, Speed)
+
+
+def _by_nonlinearity(rows: Sequence[_Row]) -> dict[str, list[_Row]]:
+    groups: dict[str, list[_Row]] = {}
+    for row in rows:
+        setting = _setting_of(row)
+        if setting.k is not None:
+            groups.setdefault(setting.nonlinearity, []).append(row)
+    for group in groups.values():
+        group.sort(key=lambda row: _setting_of(row).k or 0)
+    return groups
+
+
+def _setting_of(row: Verdict | Speed) -> Setting:
+    return row if isinstance(row, Speed) else row.setting
+
+
+def _over_k(axes: Any, ks: Sequence[int]) -> None:
+    axes.set_xscale("log", base=2)
+    shown = sorted(set(ks))
+    axes.set_xticks(shown, [str(k) for k in shown], rotation=45, fontsize="small")
+    axes.minorticks_off()
+    axes.grid(alpha=0.25)
+
+
+def _width(scores: Sequence[Score], field: tuple[str, str, str, str]) -> int | None:
+    return next(score.hidden for score in scores if score.field == field)
+
+
+def _device(scores: Sequence[Score]) -> str:
+    devices = dict.fromkeys(score.device for score in scores)
+    return ", ".join("CPU" if device == "cpu" else device for device in devices)

@@ -1,0 +1,149 @@
+"""A sweep from what was asked for to its files: train what is missing, time it, tell, draw."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from maxk.bench.sweep import picture, score
+from maxk.bench.sweep.jobs import Job, Request, jobs, settings
+from maxk.bench.sweep.score import Score, Speed
+from maxk.bench.sweep.speed import speeds
+from maxk.bench.sweep.verdict import Verdict, sentences, verdicts
+from maxk.bench.sweep.work import Bench, Lost, work
+from maxk.core.errors import DataError
+from maxk.train.setup import resolve_device
+
+log = logging.getLogger(__name__)
+
+#: Told (runs done, runs asked for, the run just done) after every run.
+OnRun = Callable[[int, int, Score], object]
+
+
+@dataclass(frozen=True)
+class Study:
+    """What a folder of a sweep says of some settings.
+
+    Attributes:
+        scores: The runs.
+        speeds: Times of an epoch; none where they were not measured.
+        verdicts: Each setting beside ReLU.
+        lost: Runs that went with their worker, in this call.
+    """
+
+    scores: tuple[Score, ...]
+    speeds: tuple[Speed, ...]
+    verdicts: tuple[Verdict, ...]
+    lost: int = 0
+
+    def sentences(self) -> list[str]:
+        """As :func:`maxk.bench.sweep.verdict.sentences`."""
+        return sentences(self.verdicts, self.speeds)
+
+
+def sweep(
+    request: Request,
+    out: Path,
+    *,
+    workers: int = 1,
+    time_epochs: bool = True,
+    rounds: int = 15,
+    on_run: OnRun = lambda done, total, score: None,
+) -> Study:
+    """Trains every run that ``out`` does not hold yet, and times every setting without a time.
+
+    A run is in ``out/sweep.jsonl`` as soon as it is finished; epochs are timed after the last run,
+    alone on the device.
+
+    Args:
+        request: What to train.
+        out: Folder of the rows.
+        workers: Processes that train at a time.
+        time_epochs: Time the epochs.
+        rounds: Of that timing.
+        on_run: Told of each run.
+
+    Raises:
+        MaxKError: a run is not possible, or the folder cannot be written.
+    """
+    wanted = jobs(request)
+    path = out / score.SCORES
+    known = {row.key: row for row in score.read_scores(path)}
+    missing = [job for job in wanted if job.key not in known]
+    done, lost = len(wanted) - len(missing), 0
+    for result in work(missing, workers):
+        if isinstance(result, Lost):
+            lost += 1
+            log.warning(
+                "a worker ended with code %s at %s, seed %d; the same command trains it again",
+                result.exitcode,
+                result.job.setting,
+                result.job.config.seed,
+            )
+            continue
+        score.append(path, [result])
+        known[result.key] = result
+        done += 1
+        on_run(done, len(wanted), result)
+    score.write_csv(out / score.TABLE, known.values())
+    if time_epochs:
+        _time(request, out / score.SPEEDS, rounds)
+    scores = [known[job.key] for job in wanted if job.key in known]
+    mine = {job.setting for job in wanted}
+    timed = [s for s in score.read_speeds(out / score.SPEEDS) if score.bare(s) in mine]
+    return Study(tuple(scores), tuple(timed), tuple(verdicts(scores)), lost)
+
+
+def _time(request: Request, path: Path, rounds: int) -> None:
+    """Times each model on each data set of which a setting has no time on this device."""
+    import torch
+
+    device = resolve_device(request.device)
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+    known = {score.bare(s) for s in score.read_speeds(path) if s.device == name}
+    bench = Bench()
+    for dataset in request.datasets:
+        for model in request.models:
+            field: list[Job] = settings(request, dataset, model)
+            if all(job.setting in known for job in field):
+                continue
+            log.info("timing epochs: %s on %s", model, field[0].setting.dataset)
+            _, data = bench.dataset(field[0].config)
+            score.append(path, speeds(field, data, rounds=rounds))
+
+
+def read(paths: Sequence[Path]) -> Study:
+    """Returns what the folders or files of sweeps hold together; nothing is trained.
+
+    Raises:
+        DataError: there is no run in them.
+    """
+    scores: dict[tuple[object, ...], Score] = {}
+    timed: dict[object, Speed] = {}
+    for path in paths:
+        file = path / score.SCORES if path.is_dir() else path
+        scores.update({row.key: row for row in score.read_scores(file)})
+        timed.update({score.bare(s): s for s in score.read_speeds(file.parent / score.SPEEDS)})
+    if not scores:
+        names = ", ".join(map(str, paths))
+        raise DataError(f"{names}: no {score.SCORES} with a run there; make one with maxk sweep")
+    found = tuple(scores.values())
+    return Study(found, tuple(timed.values()), tuple(verdicts(found)))
+
+
+def draw(study: Study, out: Path) -> list[Path]:
+    """Draws ``out/<dataset>.png`` for every data set, and returns the pictures.
+
+    Raises:
+        MaxKError: matplotlib is missing.
+    """
+    found = []
+    for name in dict.fromkeys(row.dataset for row in study.scores):
+        compared = [v for v in study.verdicts if v.setting.dataset == name]
+        if compared:
+            scores = [row for row in study.scores if row.dataset == name]
+            timed = [row for row in study.speeds if row.dataset == name]
+            found.append(picture.draw(scores, compared, timed, out / f"{name}.png"))
+    return found

@@ -1,0 +1,210 @@
+"""What one finished run is: a score, one JSON object a line, and the file it is kept in."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from maxk.core.errors import DataError
+
+#: Names of the files of a sweep in its folder.
+SCORES, TABLE, SPEEDS = "sweep.jsonl", "sweep.csv", "speed.jsonl"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is compared: a nonlinearity in one model on one data set under one recipe.
+
+    Attributes:
+        dataset: Name of the data set.
+        model: ``sage``, ``gcn`` or ``gin``.
+        nonlinearity: Its name.
+        k: Kept entries a row, or as many on average; None for ``relu``.
+        groups: Blocks of columns that share k; None where nothing is stored as CBSR.
+        recipe: File of the settings; empty for the defaults.
+        settings: Digest of what the recipe says, so that another recipe is another setting.
+    """
+
+    dataset: str
+    model: str
+    nonlinearity: str
+    k: int | None
+    groups: int | None
+    recipe: str
+    settings: str
+
+    @property
+    def field(self) -> tuple[str, str, str, str]:
+        """What it shares with those it is compared with."""
+        return self.dataset, self.model, self.recipe, self.settings
+
+
+@dataclass(frozen=True)
+class Score(Setting):
+    """One finished run.
+
+    Attributes:
+        seed: Of initialisation and dropout.
+        split: Number of the split, or the seed it was made from where the source has none.
+        metric: ``accuracy``, ``micro_f1`` or ``roc_auc``.
+        val: Best validation score; None where the run diverged.
+        test: Test score of that epoch.
+        test_last: Test score of the last epoch.
+        best_epoch: Counted from 1.
+        epochs: Trained.
+        diverged: Epoch in which a number was not finite any more, or None.
+        kept: Mean share of hidden entries that pass the nonlinearity in training.
+        hidden: D.
+        layers: Graph layers.
+        seconds_per_epoch: Step, prediction and scores; with several ``workers`` on one device it
+            holds their waiting for each other.
+        workers: Processes that trained at a time.
+        device: ``cpu``, or the GPU's name.
+        torch: Version.
+        commit: Of this package.
+        date: Day, ISO 8601.
+    """
+
+    seed: int = 0
+    split: int | None = None
+    metric: str = "accuracy"
+    val: float | None = None
+    test: float | None = None
+    test_last: float | None = None
+    best_epoch: int | None = None
+    epochs: int | None = None
+    diverged: int | None = None
+    kept: float | None = None
+    hidden: int | None = None
+    layers: int | None = None
+    seconds_per_epoch: float | None = None
+    workers: int = 1
+    device: str = "cpu"
+    torch: str = ""
+    commit: str = "unknown"
+    date: str = ""
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What makes two runs the same."""
+        return (*(getattr(self, f.name) for f in fields(Setting)), self.seed)
+
+
+@dataclass(frozen=True)
+class Speed(Setting):
+    """An epoch of one setting, timed alone on the device, beside ReLU's.
+
+    Attributes:
+        ms: Median of a training step in milliseconds.
+        ms_low: 20th percentile.
+        ms_high: 80th percentile.
+        ratio: ReLU's median over this one.
+        ratio_low: 20th percentile of the ratios of single rounds.
+        ratio_high: 80th percentile of the same.
+        ceiling: ReLU's median over that of the same step on a graph without edges.
+        rounds: Rounds that the medians are taken over.
+        device: ``cpu``, or the GPU's name.
+        machine: Processor.
+        threads: CPU threads.
+        torch: Version.
+        commit: Of this package.
+        date: Day, ISO 8601.
+    """
+
+    ms: float = 0.0
+    ms_low: float = 0.0
+    ms_high: float = 0.0
+    ratio: float = 1.0
+    ratio_low: float = 1.0
+    ratio_high: float = 1.0
+    ceiling: float = 1.0
+    rounds: int = 0
+    device: str = "cpu"
+    machine: str = ""
+    threads: int = 1
+    torch: str = ""
+    commit: str = "unknown"
+    date: str = ""
+
+
+def append(path: Path, rows: Iterable[Setting]) -> None:
+    """Appends rows to a file; a line that a kill cut short is taken away first.
+
+    Raises:
+        DataError: the file cannot be written.
+    """
+    lines = "".join(json.dumps(asdict(row), allow_nan=False) + "\n" for row in rows)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab+") as file:
+            size = file.seek(0, io.SEEK_END)
+            file.seek(max(size - 1, 0))
+            if size and file.read(1) != b"\n":
+                file.seek(0)
+                file.truncate(file.read().rfind(b"\n") + 1)
+            file.seek(0, io.SEEK_END)
+            file.write(lines.encode())
+    except OSError as error:
+        raise DataError(
+            f"cannot write {path}: {error.strerror}; choose another folder with --out"
+        ) from error
+
+
+def read_scores(path: Path) -> list[Score]:
+    """Returns the runs of a file, the last of each key; none where there is no file.
+
+    Raises:
+        DataError: a line but an unfinished last one is no run.
+    """
+    return list({row.key: row for row in _read(path, Score)}.values())
+
+
+def read_speeds(path: Path) -> list[Speed]:
+    """Returns the speeds of a file, the last of each setting; none where there is no file.
+
+    Raises:
+        DataError: a line but an unfinished last one is no speed.
+    """
+    return list({bare(row): row for row in _read(path, Speed)}.values())
+
+
+def write_csv(path: Path, scores: Iterable[Score]) -> None:
+    """Writes the runs as a table, one a line, in place of what was there."""
+    names = [f.name for f in fields(Score)]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(asdict(score) for score in scores)
+    path.write_text(text.getvalue(), encoding="utf-8")
+
+
+_Row = TypeVar("_Row", bound=Setting)
+
+
+def bare(row: Setting) -> Setting:
+    """The setting of a row without what was found out about it."""
+    return Setting(**{f.name: getattr(row, f.name) for f in fields(Setting)})
+
+
+def _read(path: Path, kind: type[_Row]) -> list[_Row]:
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except FileNotFoundError:
+        return []
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: cannot be read ({error})") from None
+    # What stands behind the last line's end is the start of a line that a kill cut short.
+    return [_parsed(line, kind, f"{path}:{n}") for n, line in enumerate(lines[:-1], 1) if line]
+
+
+def _parsed(line: str, kind: type[_Row], where: str) -> _Row:
+    try:
+        values: dict[str, Any] = json.loads(line)
+        return kind(**values)
+    except (ValueError, TypeError) as error:
+        raise DataError(f"{where}: no row of a sweep ({error})") from None
