@@ -145,6 +145,7 @@ def test_every_shell_command_exists_with_its_flags(words: list[str]) -> None:
     while "=" in words[0]:  # variables in front of a command
         words = words[1:]
     program, *arguments = words
+    program = program.removeprefix(".venv/bin/")
     if program == "maxk":
         check_maxk(arguments)
     elif program == "make":
@@ -181,7 +182,8 @@ def check_maxk(arguments: list[str]) -> None:
 
 def check_python(arguments: list[str]) -> None:
     if arguments[0] == "-m":
-        assert arguments[1] in ("venv", "maxk")
+        assert arguments[1] in ("venv", "maxk", "pytest")
+        assert all((ROOT / word).exists() for word in arguments if word.startswith("tests/"))
     else:
         assert (ROOT / arguments[0]).is_file(), arguments[0]
 
