@@ -53,6 +53,9 @@ def sweep(
     workers: Annotated[
         int, typer.Option(min=1, help="Processes that train at a time, on the one device.")
     ] = 1,
+    cuda_graph: Annotated[
+        bool, typer.Option(help="On a GPU, replay whole epochs; the results stay the same.")
+    ] = True,
     speed: Annotated[bool, typer.Option(help="Time the epochs, after the last run.")] = True,
     rounds: Annotated[int, typer.Option(min=3, help="Rounds of that timing.")] = 15,
     out: Annotated[
@@ -78,7 +81,7 @@ def sweep(
         groups=groups,
         recipes=recipes,
         device=device,
-        overrides={} if epochs is None else {"epochs": epochs},
+        overrides={"cuda_graph": cuda_graph} | ({} if epochs is None else {"epochs": epochs}),
     )
     one_of("models", request.models, jobs.MODELS)
     one_of("nonlinearity", request.nonlinearities, jobs.NONLINEARITIES)

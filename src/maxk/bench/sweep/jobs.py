@@ -19,7 +19,8 @@ MODELS = ("sage", "gcn", "gin")
 NONLINEARITIES = ("maxk", "maxk-grouped", "fatrelu", "dropout-relu")
 
 #: Settings that a sweep varies or that say where it runs: another value is no other recipe.
-_VARIED = ("dataset", "model", "nonlinearity", "k", "groups", "seed", "seeds", "device")
+_VARIED = ("dataset", "model", "nonlinearity", "k", "groups", "seed", "seeds")
+_PLACE = ("device", "cuda_graph")
 
 
 @dataclass(frozen=True)
@@ -125,8 +126,8 @@ def _recipe(request: Request, dataset: str, model: str) -> tuple[str, dict[str, 
     table.update(request.overrides)
     for name in _VARIED:
         table.pop(name, None)
+    told = {name: value for name, value in sorted(table.items()) if name not in _PLACE}
     table["device"] = request.device
-    told = {name: value for name, value in sorted(table.items()) if name != "device"}
     digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:8]
     return path.name if path.exists() else "", table, digest
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from maxk.bench.sweep.score import Score, Setting, Speed
-from maxk.bench.sweep.verdict import Verdict
+from maxk.bench.sweep.verdict import LEVEL, Verdict
 from maxk.core.errors import DataError, MaxKError
 from maxk.train.metrics import METRIC_NAMES
 
@@ -48,6 +48,13 @@ def draw(
         DataError: there is nothing to draw.
         MaxKError: matplotlib is missing.
     """
+    out.parent.mkdir(parents=True, exist_ok=True)
+    figure(scores, verdicts, speeds).savefig(out, dpi=150)
+    return out
+
+
+def figure(scores: Sequence[Score], verdicts: Sequence[Verdict], speeds: Sequence[Speed]) -> Any:
+    """Returns the picture of :func:`draw` as a matplotlib figure."""
     if not verdicts:
         raise DataError("there is no run to draw beside one of ReLU with the same seed")
     try:
@@ -58,8 +65,8 @@ def draw(
         {v.setting.field for v in verdicts}, key=lambda f: (list(_NAMES).index(f[1]), f)
     )
     rows = 2 if speeds else 1
-    figure = Figure(figsize=(4.3 * len(fields) + 0.4, 3.3 * rows + 0.9), layout="constrained")
-    axes: Any = figure.subplots(rows, len(fields), squeeze=False, sharex="col")
+    page = Figure(figsize=(4.3 * len(fields) + 0.4, 3.3 * rows + 0.9), layout="constrained")
+    axes: Any = page.subplots(rows, len(fields), squeeze=False, sharex="col")
     metric = METRIC_NAMES[scores[0].metric]
     for column, field in enumerate(fields):
         mine = [v for v in verdicts if v.setting.field == field]
@@ -73,17 +80,15 @@ def draw(
         axes[1][0].set_ylabel("epoch, times as fast as ReLU's")
     runs = max(v.runs for v in verdicts)
     title = f"{scores[0].dataset}: mean and deviation of {runs} seeds, {_device(scores)}"
-    figure.suptitle(title, fontsize="medium")
+    page.suptitle(title, fontsize="medium")
     handles: dict[str, Any] = {}
     for panel in axes.flat:
         for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
-    figure.legend(
+    page.legend(
         handles.values(), handles.keys(), loc="outside lower center", ncols=4, fontsize="small"
     )
-    out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out, dpi=150)
-    return out
+    return page
 
 
 def _scores(axes: Any, verdicts: Sequence[Verdict]) -> None:
@@ -105,8 +110,10 @@ def _scores(axes: Any, verdicts: Sequence[Verdict]) -> None:
                 "o",
                 color=colour,
                 markerfacecolor="white" if hollow else colour,
-                label="worse than ReLU (p < 0.05)" if hollow and chosen else None,
             )
+    if any(v.word == "worse" for v in verdicts):
+        label = f"worse than ReLU (p < {LEVEL})"
+        axes.plot([], [], "o", color="#555555", markerfacecolor="white", label=label)
     relu = next((v for v in verdicts if v.setting.k is None), verdicts[0])
     mean, spread_ = 100 * relu.relu, 100 * relu.relu_deviation
     axes.axhline(mean, color="#555555", linewidth=1.2, label="ReLU, mean and deviation")

@@ -13,6 +13,8 @@ from maxk.measure.words import digits
 #: Level of the two-sided paired t-test. No correction for the number of k: it would let more of
 #: them pass as equal to ReLU.
 LEVEL = 0.05
+#: Fewer seeds than these bear no sentence: nearly nothing is distinguishable then.
+FEWEST = 3
 
 
 @dataclass(frozen=True)
@@ -137,9 +139,10 @@ def _sentence(group: Sequence[Verdict], timed: dict[Setting, Speed]) -> str:
     first = group[0]
     what = f"{first.setting.dataset}, {first.setting.model}, {first.setting.nonlinearity}"
     equal = next((v for v in group if v.word != "worse"), None)
-    if max(v.runs for v in group) < 2:
-        return f"{what}: one run of each tells no difference; train with --seeds 5 or more"
-    test = f"paired t-test over {first.runs} seeds, two-sided, level {LEVEL:.0%}"
+    runs = max(v.runs for v in group)
+    if runs < FEWEST:
+        return f"{what}: {runs} seeds tell no difference; train with --seeds 5 or more"
+    test = f"paired t-test over {runs} seeds, two-sided, level {LEVEL:.0%}"
     if equal is None:
         best = max(group, key=lambda v: v.mean)
         return (
