@@ -13,6 +13,8 @@ from typing import Any, Literal
 
 from maxk.core.errors import DataError
 
+#: Data sets that need no file, and where they come from.
+BUILT_IN = {"digits": "scikit-learn", "synthetic": "a generator"}
 #: What to install before a source can be read.
 EXTRAS = {"pyg": ("torch_geometric", "maxk[pyg]"), "ogb": ("ogb", "maxk[data]")}
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from maxk.core.errors import DataError
 from maxk.core.settings import settings
 from maxk.data import digits as digits_source
-from maxk.data.catalog import Entry, find, nearest
+from maxk.data.catalog import BUILT_IN, Entry, find, nearest
 from maxk.data.dataset import METRICS, Dataset, Metric
 from maxk.data.features import (
     Scaling,
@@ -25,8 +25,6 @@ from maxk.data.splits import Split, choose_split, make_split
 from maxk.data.synthetic import generate, node_features, parse_spec
 from maxk.graph.files import GRAPH_SUFFIXES, Edges, line_of, text_kind
 from maxk.graph.graph import Graph
-
-NAMES = ("digits", "synthetic")
 
 
 def load(
@@ -148,7 +146,7 @@ def open_source(
     """
     text = str(name_or_path)
     name = text.partition(":")[0]
-    if name in NAMES and not isinstance(name_or_path, Path):
+    if name in BUILT_IN and not isinstance(name_or_path, Path):
         if features is not None or labels is not None:
             raise DataError(
                 f"{name} brings its own features and labels: give a file's path instead"
@@ -197,7 +195,7 @@ def _unknown(text: str, stored: Path) -> str:
     return (
         f"no data set is called {text!r} and no such file exists"
         + (f"; did you mean {near}?" if near else "")
-        + f"; the names are {', '.join(NAMES)} and those of 'maxk data list', "
+        + f"; the names are {', '.join(BUILT_IN)} and those of 'maxk data list', "
         f"files end in {', '.join(GRAPH_SUFFIXES)}, and {stored} is not there"
     )
 
