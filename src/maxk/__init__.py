@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from maxk.data.dataset import Dataset
     from maxk.data.load import load
     from maxk.graph.graph import Graph
+    from maxk.interop.convert import conversion_report, convert
     from maxk.interop.graph import to_graph
     from maxk.ops.aggregate import aggregate
     from maxk.ops.dispatch import implementation
@@ -35,6 +36,8 @@ __all__ = [
     "implementation",
     "explain",
     "nn",
+    "convert",
+    "conversion_report",
     "interop",
     "load",
     "Dataset",
@@ -50,6 +53,8 @@ _HOMES = {
     "aggregate": "maxk.ops.aggregate",
     "implementation": "maxk.ops.dispatch",
     "explain": "maxk.ops.explain",
+    "convert": "maxk.interop.convert",
+    "conversion_report": "maxk.interop.convert",
     "load": "maxk.data.load",
     "Dataset": "maxk.data.dataset",
     "MaxKError": "maxk.core.errors",

@@ -4,10 +4,20 @@ Nothing here imports PyG, DGL, SciPy or NetworkX before a function needs it, and
 :func:`~maxk.interop.graph.to_graph` is known by its methods, not by its class.
 """
 
+from maxk.interop.convert import conversion_report, convert
 from maxk.interop.dgl import to_dgl
 from maxk.interop.graph import to_graph
 from maxk.interop.networkx import to_networkx
 from maxk.interop.pyg import to_adj_t, to_pyg
 from maxk.interop.scipy import to_scipy
 
-__all__ = ["to_graph", "to_pyg", "to_adj_t", "to_scipy", "to_networkx", "to_dgl"]
+__all__ = [
+    "to_graph",
+    "to_pyg",
+    "to_adj_t",
+    "to_scipy",
+    "to_networkx",
+    "to_dgl",
+    "convert",
+    "conversion_report",
+]

@@ -1,0 +1,116 @@
+"""Convolutions of PyG replaced by ours: the same parameters in a layer that takes CBSR."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+from torch import nn
+
+from maxk.nn.conv import GCNConv, GINConv, SAGEConv
+
+OURS = (SAGEConv, GCNConv, GINConv)
+KNOWN = "SAGEConv, GCNConv and GINConv"
+
+
+def is_convolution(module: nn.Module) -> bool:
+    """Whether a module passes messages: one of ours, or any ``MessagePassing`` of PyG."""
+    return isinstance(module, OURS) or _is_message_passing(module)
+
+
+def _is_message_passing(module: nn.Module) -> bool:
+    # A module of PyG cannot exist before PyG was imported.
+    pyg: Any = sys.modules.get("torch_geometric.nn")
+    return pyg is not None and isinstance(module, pyg.MessagePassing)
+
+
+def replacement(conv: nn.Module, name: str) -> nn.Module:
+    """Our layer in place of a convolution, on the very same parameters; ours is returned as it is.
+
+    Args:
+        conv: PyG's or our SAGEConv, GCNConv or GINConv.
+        name: what to call it in messages.
+
+    Raises:
+        ValueError: it is another layer, or uses what ours does not have.
+    """
+    if type(conv) in OURS:
+        return conv
+    kind = type(conv).__name__
+    theirs: Any = conv
+    if not _is_message_passing(conv) or type(conv).__module__.split(".")[0] != "torch_geometric":
+        raise _refusal(name, kind, f"is no layer that MaxK knows ({KNOWN} of PyG or maxk.nn)")
+    if kind not in ("SAGEConv", "GCNConv", "GINConv"):
+        raise _refusal(name, kind, f"is none of {KNOWN}")
+    if theirs.flow != "source_to_target":
+        raise _refusal(name, kind, f"has flow={theirs.flow!r}")
+    if _hooked(theirs):
+        raise _refusal(name, kind, "has hooks, which would be lost")
+    if any(isinstance(p, nn.parameter.UninitializedParameter) for p in conv.parameters()):
+        raise _refusal(name, kind, "is not initialized yet; call the model once first")
+    with torch.device("meta"):  # its parameters are thrown away
+        ours = {"SAGEConv": _sage, "GCNConv": _gcn, "GINConv": _gin}[kind](theirs, name)
+    _share(conv, ours, name)
+    return ours.train(conv.training)
+
+
+def _sage(theirs: Any, name: str) -> nn.Module:
+    if theirs.aggr not in ("mean", "sum", "add"):
+        raise _refusal(name, "SAGEConv", f"has aggr={theirs.aggr!r}, not 'mean' or 'sum'")
+    return SAGEConv(
+        theirs.in_channels,
+        theirs.out_channels,
+        aggr=theirs.aggr,
+        normalize=theirs.normalize,
+        root_weight=theirs.root_weight,
+        project=theirs.project,
+        bias=theirs.lin_l.bias is not None,
+    )
+
+
+def _gcn(theirs: Any, name: str) -> nn.Module:
+    if theirs.improved:
+        raise _refusal(name, "GCNConv", "has improved=True")
+    if theirs.aggr not in ("sum", "add"):
+        raise _refusal(name, "GCNConv", f"has aggr={theirs.aggr!r}, not 'sum'")
+    return GCNConv(
+        theirs.in_channels,
+        theirs.out_channels,
+        add_self_loops=theirs.add_self_loops,
+        normalize=theirs.normalize,
+        bias=theirs.bias is not None,
+    )
+
+
+def _gin(theirs: Any, name: str) -> nn.Module:
+    if theirs.aggr not in ("sum", "add"):
+        raise _refusal(name, "GINConv", f"has aggr={theirs.aggr!r}, not 'sum'")
+    trained = isinstance(theirs.eps, nn.Parameter)
+    return GINConv(theirs.nn, eps=theirs.initial_eps, train_eps=trained)
+
+
+def _hooked(theirs: Any) -> bool:
+    return any(
+        value for key, value in vars(theirs).items() if key.endswith("_hooks") and key[0] == "_"
+    )
+
+
+def _share(theirs: nn.Module, ours: nn.Module, name: str) -> None:
+    """Puts the parameters and buffers of one layer into the other, themselves and not copies."""
+    for kind in ("named_parameters", "named_buffers"):
+        given = dict(getattr(theirs, kind)(remove_duplicate=False))
+        wanted = dict(getattr(ours, kind)(remove_duplicate=False))
+        if given.keys() != wanted.keys():
+            odd = ", ".join(sorted(given.keys() ^ wanted.keys()))
+            raise _refusal(name, type(theirs).__name__, f"has other parameters than ours ({odd})")
+        for path, tensor in given.items():
+            owner, _, leaf = path.rpartition(".")
+            setattr(ours.get_submodule(owner), leaf, tensor)
+
+
+def _refusal(name: str, kind: str, why: str) -> ValueError:
+    return ValueError(
+        f"{name} ({kind}) cannot be converted: it {why}; in a hand-written model, "
+        f"skip=[{name!r}] leaves it as it is"
+    )
