@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from maxk.ops.dispatch import OPERATIONS
+
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "maxk"
 ROAD = [
     "core", "device", "graph", "cbsr", "ops", "nn", "dist", "interop", "data", "measure", "train",
@@ -17,7 +19,7 @@ ROAD = [
 OPTIONAL = {"torch_geometric", "dgl", "ogb", "matplotlib", "networkx", "cuda", "torch_sparse"}
 HEAVY = {"numba", "llvmlite", "scipy", "sklearn"}
 # The files that exist to hold numba code; they are imported when a CPU operation first runs.
-NUMBA_FILES = {"device/cpu.py", *(f"ops/{op}/cpu.py" for op in ("maxk", "spgemm", "sspmm", "spmm"))}
+NUMBA_FILES = {"device/cpu.py", *(f"ops/{op}/cpu.py" for op in OPERATIONS)}
 
 FILES = sorted(SOURCE.rglob("*.py"))
 IDS = [str(path.relative_to(SOURCE)) for path in FILES]
@@ -89,7 +91,7 @@ def test_the_environment_is_read_in_one_place(path):
 
 def test_every_operation_has_the_same_files():
     wanted = {"__init__.py", "reference.py", "cpu.py", "cuda.py"}
-    for op in ("maxk", "spgemm", "sspmm", "spmm"):
+    for op in OPERATIONS:
         assert wanted <= {p.name for p in (SOURCE / "ops" / op).iterdir()}, op
 
 

@@ -18,6 +18,8 @@ from maxk.device.kernel import Spec, _version, build
 from maxk.device.properties import H200
 from maxk.ops.maxk import cuda as maxk
 from maxk.ops.maxk.plan_cuda import plan_cuda as plan_maxk
+from maxk.ops.norm_maxk import cuda as norm_maxk
+from maxk.ops.norm_maxk.plan_cuda import plan_cuda as plan_norm
 from maxk.ops.shape import FeatureShape
 from maxk.ops.spgemm import cuda as spgemm
 from maxk.ops.spgemm.plan_cuda import plan_cuda as plan_spgemm
@@ -58,6 +60,10 @@ def instances() -> list[Spec]:
     for shape in SHAPES:
         found[maxk.select_spec(plan_maxk(shape), shape)] = None
         found[maxk.scatter_spec(shape)[0]] = None
+        found[maxk.add_spec(shape)] = None
+        fused = plan_norm(shape)
+        if fused.kernel == "fused":
+            found.update(dict.fromkeys(norm_maxk.specs(fused, shape)))
         found[sspmm.sddmm_spec(shape)[0]] = None
         found[spmm.sddmm_spec(shape.width, shape.dtype)] = None
         for spec in _aggregations(shape):

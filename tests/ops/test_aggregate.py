@@ -106,8 +106,9 @@ def test_hub_row_is_summed_in_single_precision(implementation, device):
             if leaves == 5000 or dtype == torch.float32:
                 assert total.item() == torch.tensor(float(leaves)).to(dtype).item()
             mean = maxk.aggregate(graph, h, "mean", implementation=implementation)[0]
-            # 1 / 5000 is no float, and a product may apply it before or after the sum.
-            assert mean.item() == pytest.approx(1.0, abs=1e-6)
+            # 1 / 5000 is no float. The kernels scale the sum; cuSPARSE adds the scaled entries.
+            error = leaves * 2**-23 if device.type == "cuda" else 1e-6
+            assert mean.item() == pytest.approx(1.0, abs=error)
 
 
 def test_double_keeps_double(implementation, device):

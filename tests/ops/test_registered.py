@@ -29,14 +29,22 @@ CHECKS = (
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("op", [
-    "select", "scatter", "pick", "aggregate", "aggregate-dense", "aggregate_t", "aggregate_t-dense",
-    "edge_products", "edge_products-dense",
+    "select", "norm_select", "norm_select_grad", "scatter", "pick", "aggregate", "aggregate-dense",
+    "aggregate_t", "aggregate_t-dense", "edge_products", "edge_products-dense",
 ])  # fmt: skip
 def test_opcheck(op, dtype):
     graph, scales, weight, x, values, columns = operands(dtype)
     ops = torch.ops.maxk
+    gain = torch.linspace(0.5, 1.5, 10, dtype=dtype, requires_grad=True)
+    shift = torch.linspace(-1, 1, 10, dtype=dtype, requires_grad=True)
+    moments = (x.detach().mean(1), x.detach().var(1, correction=0).rsqrt())
     call, arguments = {
         "select": (ops.select, (x, 3)),
+        "norm_select": (ops.norm_select, (x, gain, shift, 1e-5, 3)),
+        "norm_select_grad": (
+            ops.norm_select_grad,
+            (values.detach(), columns, x.detach(), *moments, gain.detach()),
+        ),
         "scatter": (ops.scatter, (values, columns, 10)),
         "pick": (ops.pick, (x, columns)),
         "aggregate": (ops.aggregate, (graph, *scales, weight, values, columns, 10)),

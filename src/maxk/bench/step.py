@@ -78,7 +78,7 @@ class Step:
     def split(self, rounds: int = 3) -> dict[str, float]:
         """Returns where a step's time goes, in milliseconds, medians over rounds.
 
-        ``select`` is MaxK with its backward, ``forward`` and ``backward`` are aggregation,
+        ``select`` is MaxK with its backward, and the norm before it where they are one operation; ``forward`` and ``backward`` are aggregation,
         ``optimiser`` is Adam, ``dense`` is all else: linear layers, norm, dropout, loss. On a GPU
         the device is waited for after each operation, so that the parts add up to more than a step.
         """
@@ -98,7 +98,9 @@ class Step:
         end = clock()
         self._optimizer.step()
         done = clock()
-        select = ahead.seconds.pop("maxk", 0.0) + back.seconds.pop("maxk", 0.0)
+        select = sum(
+            part.seconds.pop(op, 0.0) for part in (ahead, back) for op in ("maxk", "norm_maxk")
+        )
         forward, backward = sum(ahead.seconds.values()), sum(back.seconds.values())
         parts = {
             "select": select,

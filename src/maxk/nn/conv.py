@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from maxk.cbsr import CBSR
 from maxk.graph.cache import graph_of
 from maxk.graph.graph import Graph
-from maxk.nn.functional import dense, refuse_replica
+from maxk.nn.functional import add_linear, add_scaled, dense, refuse_replica
 from maxk.ops.aggregate import aggregate
 
 Features = CBSR | Tensor
@@ -105,8 +105,7 @@ class SAGEConv(nn.Module):
             source = F.relu(self.lin(dense(source)))
         y: Tensor = self.lin_l(aggregate(graph, source, self.reduce))
         if self.root_weight and target is not None:
-            # One product that adds to y, in place of a product and a pass to add it.
-            y = torch.addmm(y, dense(target), self.lin_r.weight.t())
+            y = add_linear(y, target, self.lin_r.weight)
         return F.normalize(y, p=2.0, dim=-1) if self.normalize else y
 
     def extra_repr(self) -> str:
@@ -223,7 +222,6 @@ class GINConv(nn.Module):
         source, target = _ends(x)
         y = aggregate(graph_of(graph, _counts(source, target, size)), source, "sum")
         if target is not None:
-            own = dense(target)
-            y = y + (1 + self.eps.to(own.dtype)) * own
+            y = add_scaled(y, target, 1 + self.eps)
         result: Tensor = self.nn(y)
         return result

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from maxk.cbsr import CBSR
 from maxk.graph.cache import graph_of_matrix
 from maxk.ops.aggregate import aggregate
+from maxk.ops.autograd import calls
 from maxk.ops.maxk.op import to_dense
 
 
@@ -31,6 +32,36 @@ def refuse_replica(module: nn.Module) -> None:
 def dense(x: CBSR | Tensor) -> Tensor:
     """The dense form [N, D] of features."""
     return to_dense(x) if isinstance(x, CBSR) else x
+
+
+def add_linear(y: Tensor, x: CBSR | Tensor, weight: Tensor) -> Tensor:
+    """Returns y + x W^T, in place where nothing else needs y.
+
+    Of CBSR only the k entries are kept for the gradient.
+
+    Args:
+        y: [N, out], which no other operation's gradient reads.
+        x: [N, D].
+        weight: W, [out, D].
+    """
+    if isinstance(x, CBSR):
+        return calls().add_linear(y, x.values, x.columns, weight)
+    if y.dtype == x.dtype == weight.dtype:
+        return y.addmm_(x, weight.t())
+    return y + F.linear(x, weight)
+
+
+def add_scaled(y: Tensor, x: CBSR | Tensor, scale: Tensor) -> Tensor:
+    """Returns y + scale x, in place where nothing else needs y.
+
+    Args:
+        y: [N, D], which no other operation's gradient reads.
+        x: [N, D].
+        scale: [1].
+    """
+    if isinstance(x, CBSR):
+        return calls().add(y, x.values, x.columns, scale)
+    return y + scale.to(x.dtype) * x
 
 
 def dropout(x: CBSR | Tensor, p: float, training: bool) -> CBSR | Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from maxk.cbsr import CBSR
 from maxk.graph.graph import Graph
 from maxk.nn.conv import SAGEConv
-from maxk.nn.functional import dense, dropout, linear, refuse_replica
+from maxk.nn.functional import add_scaled, dropout, linear, refuse_replica
 from maxk.nn.nonlinearities import Activation, Nonlinearity
 from maxk.ops.aggregate import aggregate
 
@@ -65,13 +65,13 @@ class _Network(nn.Module):
         """The trainable part of one layer."""
         raise NotImplementedError
 
-    def propagate(self, layer: nn.Module, h: Tensor, graph: Graph) -> Tensor:
-        """One layer without its norm."""
+    def propagate(self, layer: nn.Module, norm: nn.Module, h: Tensor, graph: Graph) -> Tensor:
+        """The norm of the layer before, and one layer without its own."""
         raise NotImplementedError
 
-    def activate(self, h: Tensor) -> CBSR | Tensor:
-        """Nonlinearity and dropout: CBSR for MaxK, dense for ReLU."""
-        return dropout(self.activation(h), self.dropout, self.training)
+    def activate(self, h: Tensor, norm: nn.Module | None = None) -> CBSR | Tensor:
+        """Norm, nonlinearity and dropout: CBSR for MaxK, dense for ReLU."""
+        return dropout(self.activation(h, norm), self.dropout, self.training)
 
     def forward(self, x: Tensor, graph: Graph) -> Tensor:
         """Logits [N, out_channels] of features [N, in_channels], dense or sparse CSR."""
@@ -79,9 +79,12 @@ class _Network(nn.Module):
         h = linear(x, self.lin_in.weight, self.lin_in.bias)
         if self.relu_after_input:
             h = h.relu()
-        for layer, norm in zip(self.layers, self.norms, strict=True):
-            h = norm(self.propagate(layer, h, graph))
-        logits: Tensor = self.lin_out(h)
+        norm: nn.Module = nn.Identity()
+        for layer, own_norm in zip(self.layers, self.norms, strict=True):
+            # A norm waits for the next layer, whose MaxK may do both in one pass.
+            h = self.propagate(layer, norm, h, graph)
+            norm = own_norm
+        logits: Tensor = self.lin_out(norm(h))
         return logits
 
 
@@ -115,9 +118,9 @@ class GraphSAGE(_Network):
         """Neighbour and self weights."""
         return SAGEConv(width, width)
 
-    def propagate(self, layer: nn.Module, h: Tensor, graph: Graph) -> Tensor:
+    def propagate(self, layer: nn.Module, norm: nn.Module, h: Tensor, graph: Graph) -> Tensor:
         """MaxK, dropout, convolution."""
-        y: Tensor = layer(self.activate(h), graph)
+        y: Tensor = layer(self.activate(h, norm), graph)
         return y
 
 
@@ -128,9 +131,9 @@ class GCN(_Network):
         """The weight before MaxK."""
         return nn.Linear(width, width)
 
-    def propagate(self, layer: nn.Module, h: Tensor, graph: Graph) -> Tensor:
+    def propagate(self, layer: nn.Module, norm: nn.Module, h: Tensor, graph: Graph) -> Tensor:
         """Linear, MaxK, dropout, normalised sum."""
-        return aggregate(graph, self.activate(layer(h)), "gcn")
+        return aggregate(graph, self.activate(layer(norm(h))), "gcn")
 
 
 class GIN(_Network):
@@ -140,12 +143,11 @@ class GIN(_Network):
         """The weight before MaxK, and epsilon."""
         return _GINLayer(width)
 
-    def propagate(self, layer: nn.Module, h: Tensor, graph: Graph) -> Tensor:
+    def propagate(self, layer: nn.Module, norm: nn.Module, h: Tensor, graph: Graph) -> Tensor:
         """Linear, MaxK, dropout, sum with the node itself."""
         assert isinstance(layer, _GINLayer)
-        kept = self.activate(layer.lin(h))
-        own = dense(kept)
-        return aggregate(graph, kept, "sum") + (1 + layer.eps) * own
+        kept = self.activate(layer.lin(norm(h)))
+        return add_scaled(aggregate(graph, kept, "sum"), kept, 1 + layer.eps)
 
 
 class _GINLayer(nn.Module):

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from maxk.cbsr import CBSR, column_dtype
 from maxk.core.checks import check_k
 from maxk.ops.maxk.op import maxk
+from maxk.ops.norm_maxk.op import layer_norm_maxk
 
 Nonlinearity = Literal["maxk", "relu", "maxk-grouped", "fatrelu", "dropout-relu"]
 NONLINEARITIES: tuple[str, ...] = get_args(Nonlinearity)
@@ -150,8 +151,12 @@ class Activation(nn.Module):
         self.nonlinearity, self.width, self.k = nonlinearity, width, k
         self.groups, self.threshold = groups, threshold
 
-    def forward(self, x: Tensor) -> CBSR | Tensor:
-        """Applies the nonlinearity to every row."""
+    def forward(self, x: Tensor, norm: nn.Module | None = None) -> CBSR | Tensor:
+        """Applies the nonlinearity to every row, behind a norm where one is given."""
+        if self.nonlinearity == "maxk" and isinstance(norm, nn.LayerNorm) and _plain(norm):
+            return layer_norm_maxk(x, norm.weight, norm.bias, self.k, norm.eps)
+        if norm is not None:
+            x = norm(x)
         match self.nonlinearity:
             case "maxk":
                 return maxk(x, self.k)
@@ -169,6 +174,13 @@ class Activation(nn.Module):
             return "'relu'"
         groups = f", groups={self.groups}" if self.nonlinearity == "maxk-grouped" else ""
         return f"{self.nonlinearity!r}, width={self.width}, k={self.k}{groups}"
+
+
+def _plain(norm: nn.LayerNorm) -> bool:
+    """Whether calling the norm does nothing but LayerNorm of rows with a weight and a bias."""
+    affine = norm.elementwise_affine and norm.bias is not None
+    hooked = norm._forward_hooks or norm._forward_pre_hooks or norm._backward_hooks
+    return type(norm) is nn.LayerNorm and affine and not hooked
 
 
 def _check_groups(k: int, groups: int, width: int) -> None:

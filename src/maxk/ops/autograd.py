@@ -17,14 +17,18 @@ from maxk.ops.derivatives import (
     grad_aggregate,
     grad_aggregate_t,
     grad_edge_products,
+    run_add,
     run_aggregate,
     run_aggregate_t,
     run_edge_products,
+    run_norm_select,
+    run_norm_select_grad,
     run_pick,
     run_scatter,
     run_select,
 )
 from maxk.ops.library import REGISTERED, Registered
+from maxk.ops.norm_maxk import reference
 
 
 class _Select(torch.autograd.Function):
@@ -40,6 +44,85 @@ class _Select(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor, _: Any) -> tuple[Tensor, None, None]:
         (columns,) = ctx.saved_tensors
         return Eager(ctx.implementation).scatter(grad, columns, ctx.width), None, None
+
+
+class _NormSelect(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float, k: int,
+        implementation: str | None,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        values, columns, mean, rstd = run_norm_select(x, weight, bias, eps, k, implementation)
+        ctx.save_for_backward(x, weight, columns, mean, rstd)
+        ctx.mark_non_differentiable(columns)
+        ctx.eps, ctx.implementation = eps, implementation
+        return values, columns
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, _: Any) -> tuple[Tensor | None, ...]:
+        x, weight, columns, mean, rstd = ctx.saved_tensors
+        if torch.is_grad_enabled():  # somebody differentiates the gradient
+            mean = x.mean(1)
+            rstd = (x.var(1, correction=0) + ctx.eps).rsqrt()
+            dx, dweight, dbias = reference.grad(grad, columns, x, mean, rstd, weight)
+        else:
+            dx, dweight, dbias = run_norm_select_grad(
+                grad.contiguous(), columns, x, mean, rstd, weight, ctx.implementation
+            )
+        return dx, dweight, dbias, None, None, None
+
+
+class _Add(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, y: Tensor, values: Tensor, columns: Tensor, scale: Tensor,
+        implementation: str | None,
+    ) -> Tensor:  # fmt: skip
+        ctx.mark_dirty(y)
+        ctx.save_for_backward(values, columns, scale)
+        ctx.implementation = implementation
+        run_add(y, values.contiguous(), columns.contiguous(), scale, implementation)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        values, columns, scale = ctx.saved_tensors
+        picked = Eager(ctx.implementation).pick(grad, columns)
+        dvalues = dscale = None
+        if ctx.needs_input_grad[1]:
+            dvalues = (picked * scale).to(values.dtype)
+        if ctx.needs_input_grad[3]:
+            dscale = (picked * values).sum(dtype=scale.dtype).reshape(scale.shape)
+        return grad, dvalues, None, dscale, None
+
+
+class _AddLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, y: Tensor, values: Tensor, columns: Tensor, weight: Tensor,
+        implementation: str | None,
+    ) -> Tensor:  # fmt: skip
+        ctx.mark_dirty(y)
+        ctx.save_for_backward(values, columns, weight)
+        ctx.implementation = implementation
+        dense = run_scatter(
+            values.to(y.dtype).contiguous(), columns.contiguous(), weight.shape[1], implementation
+        )
+        return y.addmm_(dense, weight.to(y.dtype).t())
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        values, columns, weight = ctx.saved_tensors
+        eager = Eager(ctx.implementation)
+        dvalues = dweight = None
+        if ctx.needs_input_grad[1]:
+            product = grad @ weight.to(grad.dtype)
+            dvalues = eager.pick(product, columns).to(values.dtype)
+        if ctx.needs_input_grad[3]:
+            # The dense rows are made again from the k entries: keeping them costs N x D values.
+            dense = eager.scatter(values.to(grad.dtype), columns, weight.shape[1])
+            dweight = (grad.t() @ dense).to(weight.dtype)
+        return grad, dvalues, None, dweight, None
 
 
 class _Scatter(torch.autograd.Function):
@@ -144,6 +227,23 @@ class Eager:
         """MaxK."""
         values, columns = _Select.apply(x, k, self.implementation)
         return values, columns
+
+    def norm_select(
+        self, x: Tensor, weight: Tensor, bias: Tensor, eps: float, k: int
+    ) -> tuple[Tensor, Tensor]:
+        """LayerNorm and MaxK."""
+        values, columns = _NormSelect.apply(x, weight, bias, eps, k, self.implementation)
+        return values, columns
+
+    def add(self, y: Tensor, values: Tensor, columns: Tensor, scale: Tensor) -> Tensor:
+        """Adds ``scale`` [1] times CBSR entries to y in place, and returns y."""
+        total: Tensor = _Add.apply(y, values, columns, scale, self.implementation)
+        return total
+
+    def add_linear(self, y: Tensor, values: Tensor, columns: Tensor, weight: Tensor) -> Tensor:
+        """Adds CBSR features times weight^T to y in place, and returns y."""
+        total: Tensor = _AddLinear.apply(y, values, columns, weight, self.implementation)
+        return total
 
     def scatter(self, values: Tensor, columns: Tensor, width: int) -> Tensor:
         """CBSR entries to dense."""

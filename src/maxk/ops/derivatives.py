@@ -30,6 +30,34 @@ def run_select(x: Tensor, k: int, implementation: str | None) -> tuple[Tensor, T
     return values, columns
 
 
+def run_norm_select(
+    x: Tensor, weight: Tensor, bias: Tensor, eps: float, k: int, implementation: str | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """LayerNorm and MaxK: values and columns [N, k]; mean and 1 / deviation of the rows, [N]."""
+    values, columns, mean, rstd = dispatch.call(
+        "norm_maxk", "select", x.device, implementation, x, weight, bias, eps, k
+    )
+    return values, columns, mean, rstd
+
+
+def run_norm_select_grad(
+    grad: Tensor, columns: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor,
+    implementation: str | None,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Gradients of LayerNorm and MaxK: of x [N, D], weight [D] and bias [D]."""
+    dx, dweight, dbias = dispatch.call(
+        "norm_maxk", "grad", x.device, implementation, grad, columns, x, mean, rstd, weight
+    )
+    return dx, dweight, dbias
+
+
+def run_add(
+    y: Tensor, values: Tensor, columns: Tensor, scale: Tensor, implementation: str | None
+) -> None:
+    """Adds ``scale`` [1] times CBSR entries to a dense matrix in place."""
+    dispatch.call("maxk", "add", y.device, implementation, y, values, columns, scale)
+
+
 def run_scatter(values: Tensor, columns: Tensor, width: int, implementation: str | None) -> Tensor:
     """Dense [N, D] of CBSR entries."""
     dense: Tensor = dispatch.call(

@@ -22,7 +22,7 @@ import torch
 
 from maxk.core.errors import DeviceError
 
-OPERATIONS = ("maxk", "spgemm", "sspmm", "spmm")
+OPERATIONS = ("maxk", "norm_maxk", "spgemm", "sspmm", "spmm")
 IMPLEMENTATIONS = ("reference", "cpu", "cuda")
 
 _override: ContextVar[str | None] = ContextVar("maxk_implementation", default=None)

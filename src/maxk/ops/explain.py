@@ -40,11 +40,11 @@ def explain(
     """Says which implementation an operation would use here, and why; runs nothing.
 
     Args:
-        op: "maxk", "spgemm", "sspmm", "spmm", or "aggregate" for the pair that an aggregation and
-            its gradient use.
-        operands: what the operation takes: ``x`` for "maxk" (with ``k=``), ``graph, features`` for
-            the others.
-        k: entries kept, for "maxk".
+        op: "maxk", "norm_maxk", "spgemm", "sspmm", "spmm", or "aggregate" for the pair that an
+            aggregation and its gradient use.
+        operands: what the operation takes: ``x`` for the first two (with ``k=``), ``graph,
+            features`` for the others.
+        k: entries kept, for the first two.
         implementation: as in the call itself.
 
     Returns:
@@ -104,6 +104,11 @@ def _cuda_plan(op: str, operands: tuple[Any, ...], k: int | None) -> str:
 
         select = plan_cuda(shape)
         return f"{select.kernel}: {select.reason}"
+    if op == "norm_maxk":
+        from maxk.ops.norm_maxk.plan_cuda import plan_cuda as plan_norm
+
+        fused = plan_norm(shape)
+        return f"{fused.kernel}: {fused.reason}"
     graph = operands[0]
     if op == "spgemm":
         from maxk.ops.spgemm.plan_cuda import plan_cuda as plan_forward

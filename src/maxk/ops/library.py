@@ -20,6 +20,8 @@ from maxk.ops.derivatives import (
     run_aggregate,
     run_aggregate_t,
     run_edge_products,
+    run_norm_select,
+    run_norm_select_grad,
     run_pick,
     run_scatter,
     run_select,
@@ -54,6 +56,22 @@ class Registered:
         """MaxK."""
         values, columns = torch.ops.maxk.select(x, k)
         return values, columns
+
+    def norm_select(
+        self, x: Tensor, weight: Tensor, bias: Tensor, eps: float, k: int
+    ) -> tuple[Tensor, Tensor]:
+        """LayerNorm and MaxK."""
+        values, columns, _, _ = torch.ops.maxk.norm_select(x, weight, bias, eps, k)
+        return values, columns
+
+    def add(self, y: Tensor, values: Tensor, columns: Tensor, scale: Tensor) -> Tensor:
+        """Returns y + scale times CBSR entries; the compiler decides what happens in place."""
+        return y + scale * self.scatter(values, columns, y.shape[1])
+
+    def add_linear(self, y: Tensor, values: Tensor, columns: Tensor, weight: Tensor) -> Tensor:
+        """Returns y + CBSR features times weight^T."""
+        dense = self.scatter(values, columns, weight.shape[1]).to(y.dtype)
+        return torch.addmm(y, dense, weight.to(y.dtype).t())
 
     def scatter(self, values: Tensor, columns: Tensor, width: int) -> Tensor:
         """CBSR entries to dense."""
@@ -115,6 +133,67 @@ def _register_select() -> None:
         return REGISTERED.scatter(grad, ctx.saved_tensors[0], ctx.width), None
 
     _define("select", "Tensor x, int k", "(Tensor, Tensor)", implementation, fake, backward, setup)
+
+
+def _register_norm_select() -> None:
+    def implementation(
+        x: Tensor, weight: Tensor, bias: Tensor, eps: float, k: int
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        return run_norm_select(x.contiguous(), weight, bias, eps, k, None)
+
+    def fake(
+        x: Tensor, weight: Tensor, bias: Tensor, eps: float, k: int
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        rows, dtype = x.shape[0], accumulation_dtype(x.dtype)
+        return (
+            x.new_empty(rows, k),
+            x.new_empty((rows, k), dtype=column_dtype(x.shape[1])),
+            x.new_empty(rows, dtype=dtype),
+            x.new_empty(rows, dtype=dtype),
+        )
+
+    def setup(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(*inputs[:2], *output[1:])
+        ctx.mark_non_differentiable(*output[1:])
+
+    def backward(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+        x, weight, columns, mean, rstd = ctx.saved_tensors
+        grads = torch.ops.maxk.norm_select_grad(grad, columns, x, mean, rstd, weight)
+        return *grads, None, None
+
+    _define(
+        "norm_select", "Tensor x, Tensor weight, Tensor bias, float eps, int k",
+        "(Tensor, Tensor, Tensor, Tensor)", implementation, fake, backward, setup,
+    )  # fmt: skip
+
+
+def _register_norm_select_grad() -> None:
+    def implementation(
+        grad: Tensor, columns: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        return run_norm_select_grad(
+            grad.contiguous(), columns, x.contiguous(), mean, rstd, weight, None
+        )
+
+    def fake(
+        grad: Tensor, columns: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        return x.new_empty(x.shape), weight.new_empty(weight.shape), weight.new_empty(weight.shape)
+
+    def setup(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    def backward(ctx: Any, *_: Any) -> Any:
+        raise NotImplementedError(
+            "the gradient of LayerNorm and MaxK is not differentiated under a compiler; "
+            "take second derivatives in eager mode"
+        )
+
+    _define(
+        "norm_select_grad",
+        "Tensor grad, Tensor columns, Tensor x, Tensor mean, Tensor rstd, Tensor weight",
+        "(Tensor, Tensor, Tensor)", implementation, fake, backward, setup,
+    )  # fmt: skip
 
 
 def _register_scatter() -> None:
@@ -255,6 +334,8 @@ def _register_edge_products() -> None:
 
 
 _register_select()
+_register_norm_select()
+_register_norm_select_grad()
 _register_scatter()
 _register_pick()
 _register_aggregate()

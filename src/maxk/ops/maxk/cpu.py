@@ -50,6 +50,16 @@ def scatter(values: Tensor, columns: Tensor, width: int) -> Tensor:
     return dense.to(values.dtype)
 
 
+def add(y: Tensor, values: Tensor, columns: Tensor, scale: Tensor) -> None:
+    """Adds ``scale`` [1] times the entries to y [N, D], in place."""
+    threads()
+    wide = y if y.dtype in KEY_DTYPES else y.float()
+    entries = (values * scale).to(wide.dtype)
+    _add(entries.numpy(), columns.numpy(), wide.numpy(), equal_rows(y.shape[0]))
+    if wide is not y:
+        y.copy_(wide)
+
+
 @kernel
 def _select(
     x: Any, bits: Any, largest: Any, infinity: Any, values: Any, columns: Any, pieces: Any
@@ -153,3 +163,12 @@ def _scatter(values: Any, columns: Any, dense: Any, pieces: Any) -> None:
                 dense[i, c] = 0
             for j in range(k):
                 dense[i, columns[i, j]] = values[i, j]
+
+
+@kernel
+def _add(values: Any, columns: Any, dense: Any, pieces: Any) -> None:
+    k = np.uint64(values.shape[1])
+    for piece in prange(pieces.shape[0] - 1):
+        for i in range(pieces[piece], pieces[piece + 1]):
+            for j in range(k):
+                dense[i, columns[i, j]] += values[i, j]

@@ -11,11 +11,14 @@ from torch import Tensor
 from maxk.cbsr import column_dtype, largest_columns
 from maxk.device.kernel import Kernel, Spec, aligned, kernel
 from maxk.ops.maxk.plan_cuda import CudaPlan, plan_cuda
+from maxk.ops.operands_cuda import floats
 from maxk.ops.shape import VALUE_CODES, FeatureShape, warps_that_fit
 
 SOURCE = Path(__file__).with_name("kernel.cu")
 #: Columns of a row that one warp scatters.
 SEGMENT = 1024
+#: Blocks that fill any GPU; each takes several entries a thread.
+ADD_BLOCKS = 4096
 
 
 def select(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -24,8 +27,7 @@ def select(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
     shape = FeatureShape(width, k, x.dtype)
     plan = plan_cuda(shape)
     if plan.kernel == "reference":
-        # CUDA's sort ranks a NaN with the sign last; here all NaN are alike.
-        columns = largest_columns(x.masked_fill(x.isnan(), float("nan")), k)
+        columns = largest_columns(x, k)
         return x.gather(1, columns), columns.to(column_dtype(width))
     x = aligned(x)
     values = torch.empty(rows, k, dtype=x.dtype, device=x.device)
@@ -69,3 +71,22 @@ def scatter(values: Tensor, columns: Tensor, width: int) -> Tensor:
         (-(-rows // warps), segments), warps, values, columns, rows, dense
     )
     return dense
+
+
+def add(y: Tensor, values: Tensor, columns: Tensor, scale: Tensor) -> None:
+    """Adds ``scale`` [1] times the entries to y [N, D], in place."""
+    if y.dtype not in VALUE_CODES or values.dtype != y.dtype:
+        y.scatter_add_(1, columns.long(), (values * scale).to(y.dtype))
+        return
+    spec = add_spec(FeatureShape(y.shape[1], values.shape[1], y.dtype))
+    blocks = min(-(-values.numel() // 256), ADD_BLOCKS)
+    kernel(spec, "pplpp", y.device)(blocks, 8, values, columns, values.numel(), floats(scale), y)
+
+
+def add_spec(shape: FeatureShape) -> Spec:
+    """The instance that adds entries in place."""
+    macros = (
+        ("VALUE", shape.value_code), ("COLUMN_BYTES", shape.column_bytes), ("WIDTH", shape.width),
+        ("K", shape.k), ("WARPS", 8), ("ADD", 1),
+    )  # fmt: skip
+    return Spec(SOURCE, "maxk_add", macros)

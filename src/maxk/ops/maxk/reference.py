@@ -17,3 +17,8 @@ def scatter(values: Tensor, columns: Tensor, width: int) -> Tensor:
     """Dense [N, D] with ``values`` at ``columns`` and 0 elsewhere."""
     dense = values.new_zeros(values.shape[0], width)
     return dense.scatter_(1, columns.long(), values)
+
+
+def add(y: Tensor, values: Tensor, columns: Tensor, scale: Tensor) -> None:
+    """Adds ``scale`` [1] times the entries to y [N, D], in place."""
+    y.scatter_add_(1, columns.long(), (values * scale).to(y.dtype))

@@ -1,0 +1,1 @@
+"""LayerNorm and MaxK in one pass: dense [N, D] -> CBSR [N, k] of the normalised rows."""
