@@ -7,6 +7,7 @@ Nothing here imports PyG, DGL, SciPy or NetworkX before a function needs it, and
 from maxk.interop.convert import conversion_report, convert
 from maxk.interop.dgl import to_dgl
 from maxk.interop.graph import to_graph
+from maxk.interop.message_passing import FusedMessage, propagate
 from maxk.interop.networkx import to_networkx
 from maxk.interop.pyg import to_adj_t, to_pyg
 from maxk.interop.scipy import to_scipy
@@ -20,4 +21,6 @@ __all__ = [
     "to_dgl",
     "convert",
     "conversion_report",
+    "FusedMessage",
+    "propagate",
 ]

@@ -35,12 +35,14 @@ def _rows(x: Features) -> int:
     return x.num_rows if isinstance(x, CBSR) else x.shape[0]
 
 
-def _ends(x: Features | Pair) -> Pair:
+def ends(x: Features | Pair) -> Pair:
+    """Features of the sources and the targets."""
     return x if isinstance(x, tuple) else (x, x)
 
 
-def _counts(source: Features, target: Features | None, size: Size) -> tuple[int, int]:
-    """(num_src, num_dst) of an edge list between these features, where it is no Graph."""
+def edge_counts(x: Features | Pair, size: Size) -> tuple[int, int]:
+    """(num_src, num_dst) of an edge list between these features."""
+    source, target = ends(x)
     num_src, num_dst = size or (None, None)
     if num_src is None:
         num_src = _rows(source)
@@ -99,8 +101,8 @@ class SAGEConv(nn.Module):
     def forward(self, x: Features | Pair, graph: Any, size: Size = None) -> Tensor:
         """Applies the convolution."""
         refuse_replica(self)
-        source, target = _ends(x)
-        graph = graph_of(graph, _counts(source, target, size))
+        source, target = ends(x)
+        graph = graph_of(graph, edge_counts(x, size))
         if self.project:
             source = F.relu(self.lin(dense(source)))
         y: Tensor = self.lin_l(aggregate(graph, source, self.reduce))
@@ -219,8 +221,8 @@ class GINConv(nn.Module):
     def forward(self, x: Features | Pair, graph: Any, size: Size = None) -> Tensor:
         """Applies the convolution."""
         refuse_replica(self)
-        source, target = _ends(x)
-        y = aggregate(graph_of(graph, _counts(source, target, size)), source, "sum")
+        source, target = ends(x)
+        y = aggregate(graph_of(graph, edge_counts(x, size)), source, "sum")
         if target is not None:
             y = add_scaled(y, target, 1 + self.eps)
         result: Tensor = self.nn(y)
