@@ -44,6 +44,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     if page.file.src_uri == "commands.md":
         markdown += _commands()
     markdown = _TABLE.sub(lambda match: _table(match[1]), markdown)
+    markdown = markdown.replace("<!-- catalog -->", _catalog())
     base = ROOT / "docs" / page.file.src_uri
     if page.file.src_uri.startswith(f"{INSIDE}/"):
         base = ROOT / page.file.src_uri.removeprefix(f"{INSIDE}/")
@@ -87,6 +88,20 @@ def _table(arguments: str) -> str:
     if code:
         raise ValueError(f"maxk report table results {arguments} failed")
     return printed.getvalue()
+
+
+def _catalog() -> str:
+    """The data sets that PyG and OGB bring, one a row."""
+    from maxk.data.catalog import EXTRAS, catalog
+
+    lines = ["| name | nodes | edges | features | classes | split | licence | through |"]
+    lines.append("| --- | ---: | ---: | ---: | ---: | --- | --- | --- |")
+    for name, entry in catalog().items():
+        sizes = (entry.nodes, entry.edges, entry.features, entry.classes)
+        counts = ["unknown" if size is None else f"{size:,}" for size in sizes]
+        told = [entry.split, entry.licence or "unknown", EXTRAS[entry.source][0]]
+        lines.append(f"| {' | '.join([name, *counts, *map(_cell, told)])} |")
+    return "\n".join(lines)
 
 
 def _listing(folder: Path) -> str:
