@@ -33,6 +33,8 @@ from maxk.nn.models import GCN, GIN, GraphSAGE
 
 Say = Callable[[str], None]
 Call = Callable[[], object]
+#: Makes a contender's module for its own copy of the graph, and says whether it is compiled.
+Make = Callable[[Graph], tuple[nn.Module, bool]]
 
 #: What ``against`` may name, the strongest first.
 CONTENDERS = ("relu-compiled", "relu-eager", "pyg-csr", "topk-mask", "dgl")
@@ -162,7 +164,6 @@ class _Field:
     ) -> None:
         self.bench, self.task, self.model, self.facts, self.say = bench, task, model, facts, say
         self.reduce = REDUCE[_NETWORKS[model]]
-        task.graph.prepare(self.reduce)
         self.relu = self._network("relu", 1)
         self._wanted = bench.against or CONTENDERS
         self._pool: Any = None
@@ -181,7 +182,7 @@ class _Field:
         )
         return network.to(self.bench.device)
 
-    def _made(self, k: int, compiled: bool) -> tuple[nn.Module, bool]:
+    def _made(self, k: int, compiled: bool, _: Graph) -> tuple[nn.Module, bool]:
         return self._network("maxk", k), compiled
 
     def _open_pool(self) -> None:
@@ -191,13 +192,13 @@ class _Field:
 
     def relu_contenders(self) -> dict[str, _Contender]:
         """Returns those that do not depend on k, gated and warm."""
-        task, truth = self.task, None
+        truth = None
         self._open_pool()
-        makers: dict[str, Callable[[], tuple[nn.Module, bool]]] = {
-            "relu-compiled": lambda: (self._network("relu", 1), True),
-            "relu-eager": lambda: (self._network("relu", 1), False),
-            "pyg-csr": lambda: (networks.pyg(self.relu, task.graph), False),
-            "dgl": lambda: (networks.dgl(self.relu, task.graph), False),
+        makers: dict[str, Make] = {
+            "relu-compiled": lambda _: (self._network("relu", 1), True),
+            "relu-eager": lambda _: (self._network("relu", 1), False),
+            "pyg-csr": lambda graph: (networks.pyg(self.relu, graph), False),
+            "dgl": lambda graph: (networks.dgl(self.relu, graph), False),
         }
         found = {}
         for name, make in makers.items():
@@ -215,7 +216,6 @@ class _Field:
 
     def measure(self, k: int, public: dict[str, _Contender]) -> list[Row]:
         """Gates ours and the masked recipe at one k, and times them beside the others."""
-        task = self.task
         self._open_pool()
         network = self._network("maxk", k)
         truth = self._truth(network, networks.mask_activation(k))
@@ -228,7 +228,7 @@ class _Field:
         theirs = dict(public)
         if "topk-mask" in self._wanted:
             mask = self._ready(
-                "topk-mask", lambda: (networks.topk_mask(network, task.graph, k), False), truth
+                "topk-mask", lambda graph: (networks.topk_mask(network, graph, k), False), truth
             )
             if mask is not None:
                 theirs["topk-mask"] = mask
@@ -264,8 +264,8 @@ class _Field:
             gc.collect()
             torch.cuda.empty_cache()
 
-    def _forward(self, module: nn.Module) -> Callable[[], Tensor]:
-        x, graph = self.task.x, self.task.graph
+    def _forward(self, module: nn.Module, graph: Graph) -> Callable[[], Tensor]:
+        x = self.task.x
         if isinstance(module, Plain):
             return lambda: module(x)
         return lambda: module(x, graph)
@@ -283,7 +283,7 @@ class _Field:
     def _ready(
         self,
         name: str,
-        make: Callable[[], tuple[nn.Module, bool]],
+        make: Make,
         truth: tuple[Tensor, dict[str, Tensor]],
         *,
         own: bool = False,
@@ -304,20 +304,22 @@ class _Field:
     def _prepare(
         self,
         name: str,
-        make: Callable[[], tuple[nn.Module, bool]],
+        make: Make,
         truth: tuple[Tensor, dict[str, Tensor]],
     ) -> _Contender:
         device = self.bench.device
         cuda = device.type == "cuda"
         before = torch.cuda.memory_allocated(device) if cuda else 0
-        module, compiled = make()
-        step = Step(module, self._forward(module), self.task.target)
+        graph = _fresh(self.task.graph)
+        module, compiled = make(graph)
+        step = Step(module, self._forward(module, graph), self.task.target)
         with _precision("highest"):
             _check(f"{name} {self.model} on {self.task.name}", step.gradients(), truth)
         if compiled:
+            graph.prepare(self.reduce)
             # Each graph has its own compiled code: sizes left open make slower kernels.
             fast: Any = torch.compile(module, dynamic=False)
-            step = Step(module, self._forward_compiled(fast), self.task.target)
+            step = Step(module, self._forward(fast, graph), self.task.target)
         call: Call = step
         step()
         if cuda:
@@ -325,15 +327,10 @@ class _Field:
         step()
         peak = None
         if cuda:
-            shared = _nbytes(self.task)
-            peak = torch.cuda.max_memory_allocated(device) - before + shared
+            peak = torch.cuda.max_memory_allocated(device) - before + _nbytes(self.task)
             if compiled or name == "auto":
                 call = captured(step, device, self._pool)
         return _Contender(call, step, peak)
-
-    def _forward_compiled(self, fast: Any) -> Callable[[], Tensor]:
-        x, graph = self.task.x, self.task.graph
-        return lambda: fast(x, graph)
 
     def _rows(
         self,
@@ -396,12 +393,19 @@ def _precision(word: str) -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
+def _fresh(graph: Graph) -> Graph:
+    """The same edges without what has been built from them, so that memory is counted once."""
+    indptr, indices = graph.indptr, graph.indices
+    return Graph.from_csr(
+        indptr.view_as(indptr), indices.view_as(indices), graph.weight, graph.num_src
+    )
+
+
 def _nbytes(task: Task) -> int:
-    """Bytes that all contenders share: features, graph and transpose."""
+    """Bytes that all contenders share: features and edges."""
     x, graph = task.x, task.graph
     features = x.nbytes if x.layout == torch.strided else x.values().nbytes + x.col_indices().nbytes
-    adjacency = graph.adjacency("sum", torch.float32)
-    return features + sum(tensor.nbytes for tensor in adjacency.tensors())
+    return features + graph.indptr.nbytes + graph.indices.nbytes
 
 
 def _check(
