@@ -17,6 +17,7 @@ from maxk.train.config import (
     flag,
     parse_flag,
     read_toml,
+    repeats,
 )
 
 
@@ -55,7 +56,8 @@ def configure(flags: dict[str, Any]) -> TrainConfig:
     given = {
         name: parse_flag(name, value) if isinstance(value, str) else value
         for name, value in flags.items()
-        if value is not None and name != "config"
+        # A flag that may be repeated and is not given is an empty list.
+        if value is not None and value != [] and name != "config"
     }
     file = flags.get("config")
     if "resume" in given:
@@ -79,9 +81,10 @@ def _signature() -> inspect.Signature:
             shown = "on" if default else "off"
             parameters.append(_parameter(f.name, bool, spelled, helps[f.name], None, shown))
         else:
-            shown = "" if default is None else str(default)
+            shown = "" if default is None or default == () else str(default)
+            holds = list[str] if repeats(kind) else str
             parameters.append(
-                _parameter(f.name, str, name, helps[f.name], _metavar(f.name, kind), shown)
+                _parameter(f.name, holds, name, helps[f.name], _metavar(f.name, kind), shown)
             )
     return inspect.Signature(parameters, return_annotation=int)
 

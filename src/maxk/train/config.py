@@ -97,6 +97,8 @@ class TrainConfig:
     """On a GPU, replay the training step from a CUDA graph; the results stay the same."""
     deterministic: bool = False
     """Use repeatable algorithms only; an operation that has none is an error."""
+    log: tuple[Literal["csv", "tensorboard"], ...] = ()
+    """Also write each epoch to metrics.csv, or as curves for TensorBoard; may be repeated."""
     out: str | None = field(default=None, metadata=_PER_CALL)
     """Folder for the run; by default a new one under runs/."""
     resume: str | None = field(default=None, metadata=_PER_CALL)
@@ -239,8 +241,14 @@ def field_help() -> dict[str, str]:
     return found
 
 
+def repeats(kind: object) -> bool:
+    """Whether a field of this type takes several values, as a flag that may be repeated."""
+    return get_origin(kind) is tuple
+
+
 def choices(kind: object) -> tuple[str, ...]:
     """Returns the words that a field of this type may take, empty where any value may stand."""
+    kind = get_args(kind)[0] if repeats(kind) else kind
     return tuple(get_args(kind)) if get_origin(kind) is Literal else ()
 
 
@@ -270,6 +278,11 @@ def _accept(value: object, kind: object) -> object:
             if accepted is not _REFUSED:
                 return accepted
         return _REFUSED
+    if repeats(kind):
+        if not isinstance(value, list | tuple):
+            return _REFUSED
+        members = [_accept(member, get_args(kind)[0]) for member in value]
+        return _REFUSED if _REFUSED in members else tuple(members)
     if words := choices(kind):
         return value if isinstance(value, str) and value in words else _REFUSED
     if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
@@ -282,6 +295,8 @@ def _accept(value: object, kind: object) -> object:
 def _describe(kind: object) -> str:
     if get_origin(kind) in (Union, UnionType):
         return " or ".join(_describe(m) for m in get_args(kind) if m is not type(None))
+    if repeats(kind):
+        return f"a list of {' or '.join(choices(kind))}"
     if words := choices(kind):
         return f"one of {', '.join(words)}" if len(words) > 1 else repr(words[0])
     names: dict[object, str] = {

@@ -8,7 +8,7 @@ import logging
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from maxk.ops import dispatch
 from maxk.train import advice, metrics
 from maxk.train.capture import Captured
 from maxk.train.config import TrainConfig
+from maxk.train.loggers import Logger
 from maxk.train.setup import (
     build_model,
     compiled,
@@ -86,13 +87,17 @@ class Trainer:
     Args:
         config: The settings; ``seeds``, ``out``, ``resume`` and ``quiet`` play no part here.
         dataset: A loaded data set; by default the one that ``config`` names.
+        loggers: Told of every epoch, see :class:`~maxk.train.loggers.Logger`; Lightning's loggers
+            are such too.
 
     Attributes:
         config: The settings.
         dataset: Graph, features and labels on the device that trains.
         model: The module, with the weights of the last epoch.
-        history: One :class:`Epoch` for each epoch trained.
+        history: One :class:`Epoch` for each epoch trained; ``pandas.DataFrame(trainer.history)`` is
+            a table of them.
         best: The best validation epoch so far, or None before the first.
+        loggers: A list that may be changed between epochs.
 
     Raises:
         DeviceError: the device asked for cannot be used.
@@ -103,10 +108,20 @@ class Trainer:
         >>> trainer = Trainer(TrainConfig(dataset="digits", hidden=64, k=8, epochs=30))
         >>> trainer.fit()["test"] > 0.8
         True
+        >>> trainer.restore_best().predict().shape
+        torch.Size([1797, 10])
     """
 
-    def __init__(self, config: TrainConfig, dataset: Dataset | None = None) -> None:
+    def __init__(
+        self,
+        config: TrainConfig,
+        dataset: Dataset | None = None,
+        *,
+        loggers: Iterable[Logger] = (),
+    ) -> None:
         self.config = config
+        self.loggers = list(loggers)
+        self._greeted: list[Logger] = []
         self.device = resolve_device(config.device)
         if dataset is None:
             dataset = load_dataset(config)
@@ -155,10 +170,15 @@ class Trainer:
         Raises:
             TrainingError: the loss is no longer finite.
         """
-        while not self.finished:
-            record = self.train_epoch()
-            if on_epoch is not None:
-                on_epoch(record)
+        status = "failed"
+        try:
+            while not self.finished:
+                record = self.train_epoch()
+                if on_epoch is not None:
+                    on_epoch(record)
+            status = "success"
+        finally:
+            self.close_loggers(status)
         return self.summary()
 
     def train_epoch(self) -> Epoch:
@@ -197,7 +217,30 @@ class Trainer:
             self.best = Best(result.epoch, result.val, result.test, _on_cpu(self.model))
         self.history.append(result)
         self._peak = max(self._peak, peak_memory(self.device))
+        self._log(result)
         return result
+
+    def close_loggers(self, status: str = "success") -> None:
+        """Ends the loggers; training on opens them again.
+
+        Args:
+            status: ``"success"``, or ``"failed"`` where training broke off.
+        """
+        for logger in self.loggers:
+            logger.finalize(status)
+
+    def restore_best(self) -> Trainer:
+        """Gives the model the weights of the best validation epoch, and returns the trainer.
+
+        To train on from them is another run: the optimizer keeps the moments of the last epoch.
+
+        Raises:
+            TrainingError: no epoch was trained yet.
+        """
+        if self.best is None:
+            raise TrainingError("there are no best weights yet: no epoch was trained")
+        self.load_weights(self.best.weights)
+        return self
 
     def predict(self) -> Tensor:
         """Returns the logits ``[N, C]`` of every node under the model's present weights."""
@@ -317,6 +360,33 @@ class Trainer:
                 "the weights do not fit the model: they were made with other settings or on a data "
                 "set with other features or classes"
             ) from error
+
+    def __repr__(self) -> str:
+        config, metric = self.config, metrics.METRIC_NAMES[self.dataset.metric]
+        kept = "relu" if config.nonlinearity == "relu" else f"{config.nonlinearity} k={config.k}"
+        text = (
+            f"Trainer({config.model} {kept}, hidden {config.hidden}, layers {config.layers}, on "
+            f"{self.dataset.name}, {self.device}: epoch {self.epoch} of {config.epochs}"
+        )
+        if self.best is not None:
+            text += (
+                f", best {metric} {self.best.val:.2%} val, {self.best.test:.2%} test "
+                f"in epoch {self.best.epoch}"
+            )
+        return text + ")"
+
+    def _log(self, record: Epoch) -> None:
+        """Tells the loggers of an epoch, and those that hear of the run first, its settings."""
+        if not self.loggers:
+            return
+        scores = {f"{n}_{self.dataset.metric}": getattr(record, n) for n in self._nodes}
+        told = {n: v for n, v in asdict(record).items() if v is not None and n not in self._nodes}
+        step = told.pop("epoch")
+        for logger in self.loggers:
+            if not any(logger is known for known in self._greeted):
+                logger.log_hyperparams({"dataset": self.dataset.name, **asdict(self.config)})
+                self._greeted.append(logger)
+            logger.log_metrics({"loss": told["loss"], **scores, **told}, step)
 
     def _step(self) -> Tensor:
         """One step of Adam; returns the loss, still on the device."""

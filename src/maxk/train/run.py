@@ -5,6 +5,8 @@ A run folder holds::
     config.toml          the settings; 'maxk train --config' and '--resume' read it
     environment.json     versions, machine, commit, threads, device
     epochs.jsonl         one JSON object an epoch
+    metrics.csv          the same as a table, with --log csv
+    tensorboard/         the same as curves, with --log tensorboard
     best.safetensors     weights of the best validation epoch
     last.safetensors     weights of the last epoch saved
     state.pt             all that resuming needs; state.previous.pt is the one before it
@@ -33,7 +35,7 @@ from typing import Any
 from maxk.core.errors import CheckpointError, ConfigError, MaxKError, TrainingError
 from maxk.data.dataset import Dataset
 from maxk.measure.environment import environment
-from maxk.train import advice, checkpoint
+from maxk.train import advice, checkpoint, loggers
 from maxk.train.checkpoint import cannot_write, write_file
 from maxk.train.config import TrainConfig, flag
 from maxk.train.loop import Epoch, Trainer
@@ -51,7 +53,7 @@ SAVE_SECONDS = 10.0
 
 #: Settings that may differ when a run is continued.
 RESUMABLE = frozenset(
-    {"dataset", "features", "labels", "device", "cuda_graph", "epochs", "patience", "quiet"}
+    {"dataset", "features", "labels", "device", "cuda_graph", "epochs", "patience", "log", "quiet"}
 )
 
 _AVERAGED = ("val", "test", "test_last")
@@ -108,6 +110,7 @@ def run(config: TrainConfig, watcher: Watcher | None = None) -> tuple[Path, dict
         MaxKError: settings, data, device, folder or loss are wrong; the message says how.
     """
     watcher = watcher or Watcher()
+    loggers.check(config.log)
     device = resolve_device(config.device)
     dataset = load_dataset(config)
     for note in dataset.notes:
@@ -125,7 +128,7 @@ def run(config: TrainConfig, watcher: Watcher | None = None) -> tuple[Path, dict
     else:
         folder = Path(config.resume)
         saved = saved_config(folder)
-        longer = replace(saved, epochs=config.epochs, patience=config.patience)
+        longer = replace(saved, epochs=config.epochs, patience=config.patience, log=config.log)
         _write(folder / CONFIG, longer.to_toml())
         _compare_environment(folder, environment(first.device))
     with _signals() as caught:
@@ -278,6 +281,7 @@ def _run_seed(
     _write(epochs, "".join(_line(e) for e in trainer.history))
     if not trainer.finished:
         watcher.on_start(trainer)
+    trainer.loggers = loggers.open_loggers(trainer.config.log, folder)
     saved = time.monotonic()
     while not (trainer.finished or caught):
         try:
@@ -285,12 +289,14 @@ def _run_seed(
         except TrainingError:
             # The last weights are spoilt; the best are not, and may be newer than those on disk.
             _save_best(trainer, folder)
+            trainer.close_loggers("failed")
             raise
         _append(epochs, _line(record))
         watcher.on_epoch(trainer, record)
         if not trainer.finished and time.monotonic() - saved >= SAVE_SECONDS:
             _save(trainer, folder)
             saved = time.monotonic()
+    trainer.close_loggers("success" if trainer.finished else "failed")
     if trainer.epoch:
         _save(trainer, folder)
     if caught and not trainer.finished:
