@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from maxk.ops.explain import explain
     from maxk.ops.maxk.op import maxk
     from maxk.ops.norm_maxk.op import layer_norm_maxk
+    from maxk.train.config import TrainConfig
+    from maxk.train.loop import Trainer
 
 __version__ = "0.1.0"
 
@@ -41,6 +43,8 @@ __all__ = [
     "interop",
     "load",
     "Dataset",
+    "Trainer",
+    "TrainConfig",
     "MaxKError",
 ]
 
@@ -57,6 +61,8 @@ _HOMES = {
     "conversion_report": "maxk.interop.convert",
     "load": "maxk.data.load",
     "Dataset": "maxk.data.dataset",
+    "Trainer": "maxk.train.loop",
+    "TrainConfig": "maxk.train.config",
     "MaxKError": "maxk.core.errors",
 }
 

@@ -113,6 +113,12 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     logger = CSVLogger(tmp_path / "absent" / "metrics.csv")
     with pytest.raises(CheckpointError, match=r"cannot write .*metrics.csv"):
         logger.log_metrics({"loss": 1.0}, 1)
+    logger.path.parent.mkdir()
+    logger.log_metrics({"loss": 1.0}, 1)
+    logger.path.unlink()
+    logger.path.mkdir()
+    with pytest.raises(CheckpointError, match=r"cannot write .*metrics.csv"):
+        logger.log_metrics({"loss": 1.0}, 2)
 
 
 def test_tensorboard_curves(tmp_path: Path) -> None:
