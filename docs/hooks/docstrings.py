@@ -15,6 +15,7 @@ _MATH = re.compile(r":math:`([^`]+)`")
 _ROLE = re.compile(r":(?:func|class|meth|attr|mod):`(~?)([\w.]+)`")
 _LINK = re.compile(r"`([^`<]+?)\s*<(https?://[^>]+)>`_")
 _EXAMPLE = re.compile(r"^Example:$", re.MULTILINE)
+_LITERAL = re.compile(r"::$", re.MULTILINE)
 _SUP = re.compile(r"\\ ?:sup:`([^`]+)`")
 
 
@@ -33,6 +34,7 @@ class Markdown(griffe.Extension):
     def convert(self, text: str) -> str:
         """The Markdown of a docstring."""
         text = _EXAMPLE.sub("Examples:", text)  # the heading under which examples are set as code
+        text = _LITERAL.sub(":", text)
         text = _MATH_BLOCK.sub(lambda m: convert(" ".join(m[1].split()), display="block"), text)
         text = _MATH.sub(lambda m: convert(m[1]), text)
         text = _LINK.sub(r"[\1](\2)", text)
