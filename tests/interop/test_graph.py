@@ -12,6 +12,7 @@ import torch
 
 import maxk
 from maxk.graph import cache
+from standins import StandInDGLGraph
 
 pytest.importorskip("torch_geometric")
 from torch_geometric import EdgeIndex
@@ -56,31 +57,8 @@ class StandInSparseTensor:
         return (N, N)
 
 
-class StandInDGLGraph:
-    """The methods of a ``DGLGraph`` that are called, over the same edges."""
-
-    def __init__(self, edges=EDGES, counts=(N, N), **edata):
-        self.canonical_etypes = [("_N", "_E", "_N")]
-        self.edges_, self.counts, self.edata = edges, counts, edata
-
-    def num_src_nodes(self):
-        return self.counts[0]
-
-    def num_dst_nodes(self):
-        return self.counts[1]
-
-    def num_edges(self):
-        return self.edges_.shape[1]
-
-    def adj_tensors(self, fmt):
-        by, other = (1, 0) if fmt == "csc" else (0, 1)
-        order = torch.argsort(self.edges_[by], stable=True)
-        size = self.counts[by]
-        indptr = torch.zeros(size + 1, dtype=torch.int64)
-        indptr[1:] = torch.bincount(self.edges_[by], minlength=size).cumsum(0)
-        # DGL leaves ids out where they count up.
-        ids = order if not torch.equal(order, order.sort().values) else order[:0]
-        return indptr, self.edges_[other][order], ids
+def dgl_graph(edges: torch.Tensor = EDGES, counts=(N, N), **edata) -> StandInDGLGraph:
+    return StandInDGLGraph(edges, counts, **edata)
 
 
 def edge_index_sorted(by: str, *, cached: bool, **more) -> tuple[EdgeIndex, torch.Tensor]:
@@ -141,8 +119,8 @@ INPUTS = {
     ),
     "NetworkX": lambda: maxk.to_graph(networkx_graph()),
     "NetworkX multi": lambda: maxk.to_graph(networkx_graph(nx.MultiDiGraph)),
-    "DGL": lambda: maxk.to_graph(StandInDGLGraph(w=WEIGHT[:, None]), edge_weight="w"),
-    "DGL tensor": lambda: maxk.to_graph(StandInDGLGraph(), edge_weight=WEIGHT),
+    "DGL": lambda: maxk.to_graph(dgl_graph(w=WEIGHT[:, None]), edge_weight="w"),
+    "DGL tensor": lambda: maxk.to_graph(dgl_graph(), edge_weight=WEIGHT),
 }
 
 
@@ -196,7 +174,7 @@ def test_weights_get_their_gradient_in_the_order_given():
     weights = {
         "edge_index": (lambda w: maxk.to_graph(EDGES, N, w), EDGES),
         "CSR": (lambda w: maxk.to_graph(csr_with(w)), csr_order()),
-        "DGL": (lambda w: maxk.to_graph(StandInDGLGraph(), edge_weight=w), EDGES),
+        "DGL": (lambda w: maxk.to_graph(dgl_graph(), edge_weight=w), EDGES),
     }
     for make, edges in weights.values():
         w = torch.rand(EDGES.shape[1], dtype=torch.float64, requires_grad=True)
@@ -313,7 +291,7 @@ class TestBack:
         made = []
 
         def graph(ends, num_nodes):
-            made.append(StandInDGLGraph(torch.stack(ends), (num_nodes, num_nodes)))
+            made.append(dgl_graph(torch.stack(ends), (num_nodes, num_nodes)))
             return made[0]
 
         monkeypatch.setitem(__import__("sys").modules, "dgl", SimpleNamespace(graph=graph))
@@ -327,7 +305,7 @@ class TestBack:
         def heterograph(edges, num_nodes_dict):
             ((kind, ends),) = edges.items()
             counts = (num_nodes_dict[kind[0]], num_nodes_dict[kind[2]])
-            return StandInDGLGraph(torch.stack(ends), counts)
+            return dgl_graph(torch.stack(ends), counts)
 
         stand_in = SimpleNamespace(heterograph=heterograph)
         monkeypatch.setitem(__import__("sys").modules, "dgl", stand_in)
@@ -392,7 +370,7 @@ def test_wide_edge_features_are_no_weights():
     (lambda: maxk.to_graph(EDGES, N, "w"), ValueError, "names data of a PyG"),
     (lambda: maxk.to_graph(dense().to_sparse_csr(), None, WEIGHT), ValueError, "of its own"),
     (lambda: maxk.to_graph(networkx_graph(), None, "cost"), ValueError, "data named 'cost'"),
-    (lambda: maxk.to_graph(StandInDGLGraph(), None, "w"), ValueError, "no edge data named 'w'"),
+    (lambda: maxk.to_graph(dgl_graph(), None, "w"), ValueError, "no edge data named 'w'"),
     (lambda: maxk.to_graph(Data(edge_index=EDGES), None, "w"), ValueError, "no tensor named 'w'"),
     (lambda: maxk.to_graph(EdgeIndex(EDGES, sort_order="row")), ValueError, "row 0 of it falls"),
     (lambda: maxk.to_graph(torch.eye(2).to_sparse_bsr(1)), TypeError, "CSR, CSC or COO"),
@@ -405,7 +383,7 @@ def test_bad_input(call, error, text):
 
 
 def test_several_edge_types_of_dgl_are_refused():
-    theirs = StandInDGLGraph()
+    theirs = dgl_graph()
     theirs.canonical_etypes = [("a", "x", "b"), ("b", "y", "a")]
     with pytest.raises(ValueError, match="several edge types"):
         maxk.to_graph(theirs)

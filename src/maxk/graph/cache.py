@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -58,28 +58,42 @@ def unchanged(owner: Tensor) -> Iterator[None]:
             _promised.discard(id(owner))
 
 
-def _kept(owner: object, parts: tuple[Tensor, ...], num_nodes: tuple[int, int]) -> Graph | None:
-    """The graph made from an object, if nothing in the object's parts has changed since."""
-    entry = _entries.get(id(owner))
-    if entry is None or entry.owner() is not owner or entry.num_nodes != num_nodes:
-        return None
-    if len(entry.snapshot) != len(parts):
-        return None
-    if id(owner) in _promised:
-        return entry.graph
-    for then, now in zip(entry.snapshot, parts, strict=True):
-        if then.device != now.device or then.dtype != now.dtype or not torch.equal(then, now):
-            return None
-    return entry.graph
-
-
-def _keep(
-    owner: object, snapshot: tuple[Tensor, ...], num_nodes: tuple[int, int], graph: Graph
+def remembered(
+    owner: object,
+    parts: tuple[Tensor, ...],
+    num_nodes: tuple[int, int],
+    make: Callable[[tuple[Tensor, ...]], Graph],
 ) -> Graph:
+    """The graph made from an object, while nothing in the object's parts has changed since.
+
+    Args:
+        owner: the object; the graph is forgotten with it.
+        parts: the arrays that the graph follows from.
+        num_nodes: (num_src, num_dst).
+        make: makes the graph of a copy of the parts, which nobody else can change in place.
+    """
     key = id(owner)
+    entry = _entries.get(key)
+    if (
+        entry is not None
+        and entry.owner() is owner
+        and entry.num_nodes == num_nodes
+        and len(entry.snapshot) == len(parts)
+        and (
+            key in _promised
+            or all(_same(*pair) for pair in zip(entry.snapshot, parts, strict=True))
+        )
+    ):
+        return entry.graph
+    snapshot = tuple(part.detach().clone() for part in parts)
+    graph = make(snapshot)
     reference = weakref.ref(owner, lambda _: _entries.pop(key, None))
     _entries[key] = _Entry(reference, snapshot, num_nodes, graph)
     return graph
+
+
+def _same(then: Tensor, now: Tensor) -> bool:
+    return then.device == now.device and then.dtype == now.dtype and torch.equal(then, now)
 
 
 def graph_of(
@@ -136,19 +150,15 @@ def _structure(owner: object, arrays: Arrays, num_nodes: tuple[int, int]) -> Gra
     """The graph with the constant weights of a matrix; those with a gradient are put in later."""
     values = arrays.values
     constant = () if values is None or values.requires_grad else (values,)
-    parts = (*arrays.ids, *constant)
-    graph = _kept(owner, parts, num_nodes)
-    if graph is not None:
-        return graph
-    # The graph may share what it is given, and the caller may change that in place.
-    snapshot = tuple(part.detach().clone() for part in parts)
-    if is_edge_index(owner):
-        graph = graph_from_edge_index(owner, None, num_nodes)
-    else:
-        ids = snapshot[: len(arrays.ids)]
+
+    def make(snapshot: tuple[Tensor, ...]) -> Graph:
+        if is_edge_index(owner):
+            return graph_from_edge_index(owner, None, num_nodes)
         weight = weight_of(snapshot[-1]) if constant else None
-        graph = graph_from(replace(arrays, ids=ids, values=None), weight, num_nodes)
-    return _keep(owner, snapshot, num_nodes, graph)
+        ids = snapshot[: len(arrays.ids)]
+        return graph_from(replace(arrays, ids=ids, values=None), weight, num_nodes)
+
+    return remembered(owner, (*arrays.ids, *constant), num_nodes, make)
 
 
 def graph_of_matrix(matrix: Tensor) -> Graph:

@@ -5,7 +5,7 @@ Nothing here imports PyG, DGL, SciPy or NetworkX before a function needs it, and
 """
 
 from maxk.interop.convert import conversion_report, convert
-from maxk.interop.dgl import to_dgl
+from maxk.interop.dgl.graph import to_dgl
 from maxk.interop.graph import to_graph
 from maxk.interop.message_passing import FusedMessage, propagate
 from maxk.interop.networkx import to_networkx

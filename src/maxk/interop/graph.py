@@ -17,7 +17,8 @@ from maxk.graph.sparse import (
     is_edge_index,
     weight_of,
 )
-from maxk.interop import dgl, networkx, pyg, scipy
+from maxk.interop import networkx, pyg, scipy
+from maxk.interop.dgl import graph as dgl
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

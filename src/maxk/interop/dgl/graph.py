@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from maxk.graph import cache
 from maxk.graph.csr import CSR, Transpose
 from maxk.graph.graph import Graph
 from maxk.interop.edges import edges_in_order
@@ -27,14 +28,8 @@ def from_dgl(source: Any, edge_weight: Tensor | str | None = None) -> Graph:
     Raises:
         ValueError: there are several edge types, or no weights of that name.
     """
-    kinds = source.canonical_etypes
+    _check_one_kind(source)
     weight = edge_weight if isinstance(edge_weight, Tensor) else None
-    if len(kinds) != 1:
-        names = ", ".join(str(kind) for kind in kinds)
-        raise ValueError(
-            f"the DGL graph holds several edge types ({names}); pass one of them: "
-            "maxk.to_graph(graph[edge_type])"
-        )
     if isinstance(edge_weight, str):
         if edge_weight not in source.edata:
             raise ValueError(
@@ -44,16 +39,55 @@ def from_dgl(source: Any, edge_weight: Tensor | str | None = None) -> Graph:
         weight = source.edata[edge_weight]
         if weight.dim() == 2 and weight.shape[1] == 1:
             weight = weight.squeeze(1)
-    num_src, num_edges = source.num_src_nodes(), source.num_edges()
-    indptr, sources, edges = source.adj_tensors("csc")
-    t_indptr, targets, t_edges = source.adj_tensors("csr")
+    return _make(_arrays(source), source.num_src_nodes()).with_weight(weight)
+
+
+def graph_of(source: Any, edge_weight: Tensor | None = None) -> Graph:
+    """The graph of a ``DGLGraph``, made on first sight and again when its edges change.
+
+    Args:
+        source: a ``DGLGraph`` or block of one edge type, or a :class:`~maxk.graph.graph.Graph`.
+        edge_weight: [E] in the order of the edge ids, or None.
+
+    Raises:
+        TypeError: ``source`` is neither.
+        ValueError: it holds several edge types, or weights come beside a Graph.
+    """
+    if isinstance(source, Graph):
+        return cache.graph_of(source, (source.num_src, source.num_dst), edge_weight)
+    if not is_graph(source):
+        raise TypeError(f"graph must be a DGLGraph or a maxk.Graph, got {type(source).__name__}")
+    _check_one_kind(source)
+    counts = (source.num_src_nodes(), source.num_dst_nodes())
+    graph = cache.remembered(
+        source, _arrays(source), counts, lambda arrays: _make(arrays, counts[0])
+    )
+    return graph if edge_weight is None else graph.with_weight(edge_weight)
+
+
+def _arrays(source: Any) -> tuple[Tensor, ...]:
+    """Row pointers, sources and edge ids by target, then the same by source."""
+    return (*source.adj_tensors("csc"), *source.adj_tensors("csr"))
+
+
+def _make(arrays: tuple[Tensor, ...], num_src: int) -> Graph:
+    indptr, sources, edges, t_indptr, targets, t_edges = arrays
+    num_edges = sources.shape[0]
     order, t_order = (_ids(ids, num_edges) for ids in (edges, t_edges))
     checked = Graph.from_csr(indptr, sources, num_src=num_src)
     place = torch.empty_like(order)
     place[order] = torch.arange(num_edges, device=order.device)
     back = Transpose(t_indptr.long(), targets.to(checked.indices.dtype), place[t_order])
-    csr = CSR(checked.indptr, checked.indices, num_src, order=order, transpose=back)
-    return Graph(csr).with_weight(weight)
+    return Graph(CSR(checked.indptr, checked.indices, num_src, order=order, transpose=back))
+
+
+def _check_one_kind(source: Any) -> None:
+    kinds = source.canonical_etypes
+    if len(kinds) != 1:
+        names = ", ".join(str(kind) for kind in kinds)
+        raise ValueError(
+            f"the DGL graph holds several edge types ({names}); pass one of them: graph[edge_type]"
+        )
 
 
 def _ids(ids: Tensor, num_edges: int) -> Tensor:
