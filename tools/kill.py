@@ -37,7 +37,7 @@ hidden = 96
 k = 8
 layers = 3
 dropout = 0.5
-epochs = 25
+epochs = {epochs}
 device = "cpu"
 """
 
@@ -151,6 +151,7 @@ def main() -> int:
     """The command line; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--runs", type=int, default=50)
+    parser.add_argument("--epochs", type=int, default=25)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--no-record", action="store_true", help="leave results/ as it is")
     given = parser.parse_args()
@@ -173,7 +174,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="maxk-kill-", dir=memory) as name:
         place = Path(name)
         settings = place / "settings.toml"
-        settings.write_text(SETTINGS)
+        settings.write_text(SETTINGS.format(epochs=given.epochs))
         words = ["--config", str(settings), "--out"]
         # The first run compiles the kernels; the second is what a run takes.
         for out in ("compiled", "whole"):

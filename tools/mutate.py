@@ -7,8 +7,8 @@
 Works on a copy of the last commit in a temporary folder: the checkout is never touched. First the
 tests must pass on the copy as it is; then each fault is put in, the tests that must catch it run
 until the first failure, and the fault is taken out. Exits with 1 where a fault survives or its text
-is no longer there. The result goes to results/reliability/mutants.json, with --gpu to
-mutants-gpu.json.
+is no longer there. The rows go to results/reliability/mutants.json, with --gpu to mutants-gpu.json,
+in place of older ones of the same faults.
 """
 
 from __future__ import annotations
@@ -163,17 +163,24 @@ def main() -> int:
                 print(f"the package as it is does not pass ({result}): {which}", file=sys.stderr)
                 return 1
         for mutant in chosen:
-            row = try_mutant(copy, mutant)
+            row = {**try_mutant(copy, mutant), "commit": commit}
             rows.append(row)
             print(f"{row['result']:<12} {mutant.name:<30} {row['by']}", flush=True)
     missed = [row for row in rows if row["result"] != "caught"]
     print(f"{len(rows) - len(missed)} of {len(rows)} faults caught")
-    if not wanted:
-        RESULTS.mkdir(parents=True, exist_ok=True)
-        name = "mutants-gpu.json" if given.gpu else "mutants.json"
-        report = {"commit": commit, "caught": len(rows) - len(missed), "faults": rows}
-        (RESULTS / name).write_text(json.dumps(report, indent=1) + "\n")
+    record(rows, RESULTS / ("mutants-gpu.json" if given.gpu else "mutants.json"))
     return 1 if missed else 0
+
+
+def record(rows: list[dict[str, object]], path: Path) -> None:
+    """Writes rows into the table of results, in place of older ones of the same faults."""
+    old = json.loads(path.read_text())["faults"] if path.exists() else []
+    table = {row["name"]: row for row in [*old, *rows]}
+    kept = [table[m.name] for m in mutants() if m.name in table]
+    caught = sum(row["result"] == "caught" for row in kept)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    report = {"caught": caught, "faults": kept}
+    path.write_text(json.dumps(report, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -32,6 +32,9 @@ PREVIOUS = "state.previous.pt"
 BEST = "best.safetensors"
 LAST = "last.safetensors"
 
+# No space, no quota, and a limit on the size of a file.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
 
 def write_file(path: Path, data: bytes, *, keep: Path | None = None) -> None:
     """Writes a whole file or nothing: temporary name, flush to disk, rename.
@@ -64,7 +67,7 @@ def cannot_write(path: Path, error: OSError) -> str:
     reason = error.strerror or str(error)
     cure = (
         "free some space and continue with --resume"
-        if error.errno == errno.ENOSPC
+        if error.errno in _FULL
         else "choose a folder that you may write with --out"
     )
     return f"cannot write {path}: {reason}; {cure}"
@@ -156,4 +159,6 @@ def _read_state(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path} is cut short or is no checkpoint") from error
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         raise CheckpointError(f"{path} is no checkpoint of this version of maxk")
+    if type(state.get("epoch")) is not int:
+        raise CheckpointError(f"{path} does not say which epoch it is of")
     return state
