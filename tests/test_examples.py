@@ -49,6 +49,23 @@ def test_both_nonlinearities_learn(
     }
 
 
+def test_a_lightning_module_learns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    printed = run("05_lightning.py", [], tmp_path, monkeypatch, capsys)
+    assert float(re.findall(r"test accuracy ([\d.]+)%", printed)[0]) > 80
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_trainer_of_a_notebook(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    printed = run("06_trainer_api.py", [], tmp_path, monkeypatch, capsys)
+    assert "cpu: epoch 1 of 60, best accuracy" in printed.replace("cuda:0", "cpu")
+    assert float(re.findall(r"is the best: test ([\d.]+)%", printed)[0]) > 80
+    assert re.search(r"epoch +1 .*\n.*\n(epoch .*\n)+success: best seen", printed)
+
+
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
 def test_every_example_is_run_by_some_test(path: Path) -> None:
     tests = Path(__file__).parent.rglob("test_*.py")
