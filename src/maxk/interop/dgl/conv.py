@@ -171,10 +171,17 @@ class GraphConv(nn.Module):
             nn.init.zeros_(self.bias)
 
     def forward(
-        self, graph: Any, feat: Features | Pair, edge_weight: Tensor | None = None
+        self,
+        graph: Any,
+        feat: Features | Pair,
+        weight: Tensor | None = None,
+        edge_weight: Tensor | None = None,
     ) -> Tensor:
-        """Applies the convolution."""
+        """Applies the convolution; ``weight`` is W for a layer made with weight=False."""
         refuse_replica(self)
+        if weight is not None and self.weight is not None:
+            raise ValueError("the layer has a weight of its own; make it with weight=False")
+        weight = self.weight if weight is None else weight
         graph = graph_of(graph, edge_weight)
         in_degrees = graph.in_degrees()
         if not self.allow_zero_in_degree and bool((in_degrees == 0).any()):
@@ -187,12 +194,13 @@ class GraphConv(nn.Module):
         if self.norm in ("both", "left"):
             degrees = graph.adjacency("sum", torch.float32).t_indptr.diff().clamp(min=1)
             x = _scaled(x, degrees.double() ** (-0.5 if self.norm == "both" else -1.0))
-        narrows = self.weight is not None and self.weight.shape[0] > self.weight.shape[1]
-        if narrows and self.weight is not None and not isinstance(x, CBSR):
-            y = aggregate(graph, x @ self.weight, "mean" if self.norm == "right" else "sum")
+        reduce = "mean" if self.norm == "right" else "sum"
+        if weight is None:
+            y = aggregate(graph, x, reduce)
+        elif isinstance(x, CBSR) or weight.shape[0] <= weight.shape[1]:
+            y = aggregate(graph, x, reduce) @ weight
         else:
-            y = aggregate(graph, x, "mean" if self.norm == "right" else "sum")
-            y = y if self.weight is None else y @ self.weight
+            y = aggregate(graph, x @ weight, reduce)
         if self.norm == "both":
             y = y * in_degrees.clamp(min=1).double().rsqrt().to(y.dtype)[:, None]
         y = y if self.bias is None else y + self.bias
