@@ -24,7 +24,8 @@ class Markdown(griffe.Extension):
 
     def __init__(self) -> None:
         api = Path(__file__).parents[1] / "api.md"
-        self.documented = set(_DOCUMENTED.findall(api.read_text(encoding="utf-8")))
+        documented = _DOCUMENTED.findall(api.read_text(encoding="utf-8"))
+        self.documented = {path.rsplit(".", 1)[-1]: path for path in documented}
 
     def on_object(self, *, obj: Any, **_: Any) -> None:
         """Rewrites one object's docstring before it is parsed."""
@@ -42,6 +43,8 @@ class Markdown(griffe.Extension):
         return _ROLE.sub(self._reference, text)
 
     def _reference(self, match: re.Match[str]) -> str:
-        name = match[2]
-        shown = name.rsplit(".", 1)[-1] if match[1] else name
-        return f"[`{shown}`][{name}]" if name in self.documented else f"`{shown}`"
+        tilde, path = match.groups()
+        name = path.rsplit(".", 1)[-1]
+        shown = name if tilde else path
+        public = self.documented.get(name)
+        return f"`{shown}`" if public is None else f"[`{shown}`][{public}]"

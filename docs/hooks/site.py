@@ -17,7 +17,14 @@ ROOT = Path(__file__).resolve().parents[2]
 #: Where files from outside docs/ lie in the site.
 INSIDE = "repository"
 #: Pages and tables that docs/ links to; a link to a folder leads to the page named here.
-SHOWN = ("CHANGELOG.md", "CONTRIBUTING.md", "recipes/*", "results/**/*.md", "results/**/*.jsonl")
+SHOWN = (
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "examples/*",
+    "recipes/*",
+    "results/**/*.md",
+    "results/**/*.jsonl",
+)
 
 _TABLE = re.compile(r"^<!-- table: (.+?) -->$", re.MULTILINE)
 _LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)")
