@@ -20,8 +20,8 @@ from maxk.data.load import load
 from maxk.graph.graph import Graph
 from maxk.nn.nonlinearities import Activation
 
-# Few and narrow rows. Where two entries of a row differ by a rounding error, either may survive, and
-# from there on two right trainings part; with a thousand rows that happens within 50 steps.
+# Few and narrow rows. Where two entries of a row differ by a rounding error, either may survive,
+# and from there on two right trainings part; with a thousand rows that happens within 50 steps.
 STEPS, LAYERS, K, WIDTH = 50, 2, 4, 16
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 Task = tuple[Graph, Tensor, Target, int]
