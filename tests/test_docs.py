@@ -22,11 +22,15 @@ from maxk.cli.main import app, main
 from maxk.cli.train import configure
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+PAGES = [
+    *sorted((ROOT / "docs").glob("*.md")),
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
+    *(ROOT / folder / "README.md" for folder in ("recipes", "results")),
+]
 NAMES = [str(path.relative_to(ROOT)) for path in PAGES]
 
 FENCE = re.compile(r"^(`{3,})([^\n`]*)\n(.*?)^\1$", re.DOTALL | re.MULTILINE)
-LANGUAGES = {"python", "sh", "output", "text", "toml", ""}
+LANGUAGES = {"python", "sh", "output", "text", "toml"}
 # The parts of a shell line behind which another program reads or another command begins.
 SHELL = {"|", "&&", ";", ">", ">>"}
 PLACEHOLDERS = re.compile(r"\b(?:path/to|PATH|NAME|RUN|A\.jsonl)\b")
