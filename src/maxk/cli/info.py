@@ -1,8 +1,9 @@
-"""``maxk info``: what runs here, in words or as JSON for a bug report."""
+"""``maxk info``: what runs here and what is broken, in words or as JSON for a bug report."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -11,12 +12,17 @@ import typer
 def info(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
-    """Show versions, devices, and which implementation each operation would use and why."""
+    """Show versions, devices, which implementation runs and why, and the cure of what is broken."""
     from maxk.measure.environment import environment
+    from maxk.measure.install import look, problems
     from maxk.ops.dispatch import survey
     from maxk.train.setup import resolve_device
 
-    facts = {**environment(resolve_device("auto")), "operations": survey()}
+    facts = {
+        **environment(resolve_device("auto")),
+        "operations": survey(),
+        "problems": [asdict(problem) for problem in problems(look())],
+    }
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
         return 0
@@ -28,7 +34,7 @@ def _print(facts: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from maxk.cli.display import size
+    from maxk.cli.display import say, size
 
     packages = ", ".join(f"{name} {version}" for name, version in facts["packages"].items())
     gpus = [
@@ -54,3 +60,9 @@ def _print(facts: dict[str, Any]) -> None:
         operations.add_row(row["op"], row["device"], row["implementation"], row["reason"])
     console.print()
     console.print(operations, markup=False, highlight=False)
+    console.print()
+    if not facts["problems"]:
+        console.print("no problems found")
+    for problem in facts["problems"]:
+        say(console, f"problem: {problem['what']}")
+        say(console, f"   cure: {problem['cure']}")

@@ -17,10 +17,12 @@ class Settings:
             ``$XDG_CACHE_HOME/maxk`` or ``~/.cache/maxk``).
         data_dir: Folder where data sets found by name lie (``MAXK_DATA_DIR``; otherwise ``data``
             in the working directory).
+        cuda_visible_devices: ``CUDA_VISIBLE_DEVICES``, which hides GPUs from CUDA, or None.
     """
 
     cache_dir: Path
     data_dir: Path
+    cuda_visible_devices: str | None
 
 
 @cache
@@ -31,4 +33,5 @@ def settings() -> Settings:
     return Settings(
         cache_dir=Path(os.environ.get("MAXK_CACHE_DIR", base / "maxk")),
         data_dir=Path(os.environ.get("MAXK_DATA_DIR", "data")),
+        cuda_visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
     )
