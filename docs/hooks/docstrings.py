@@ -25,7 +25,8 @@ class Markdown(griffe.Extension):
     def __init__(self) -> None:
         api = Path(__file__).parents[1] / "api.md"
         documented = _DOCUMENTED.findall(api.read_text(encoding="utf-8"))
-        self.documented = {path.rsplit(".", 1)[-1]: path for path in documented}
+        # Where two carry one name, the first on the page is meant.
+        self.documented = {path.rsplit(".", 1)[-1]: path for path in reversed(documented)}
 
     def on_object(self, *, obj: Any, **_: Any) -> None:
         """Rewrites one object's docstring before it is parsed."""
