@@ -29,6 +29,7 @@ from maxk.data.synthetic import node_features
 from maxk.graph.graph import Graph
 from maxk.measure.record import Row, stamp
 from maxk.measure.timer import Timing, interleave, ratio
+from maxk.nn.functional import aligned
 from maxk.nn.models import GCN, GIN, GraphSAGE
 
 Say = Callable[[str], None]
@@ -112,7 +113,7 @@ class EpochBench:
 def case_task(case: Case, hidden: int, device: torch.device, seed: int = 0) -> Task:
     """Returns the task of a suite's case: find the planted community from noisy features."""
     graph, communities = case.draw(device=device, seed=seed)
-    x = node_features(replace(case.config, seed=seed), communities)
+    x = aligned(node_features(replace(case.config, seed=seed), communities))
     nodes = torch.rand(graph.num_src, device=device).topk(max(1, graph.num_src * 2 // 3)).indices
     target = Target(nodes, communities[nodes])
     return Task(case.graph, graph, x, target, case.config.communities, hidden, case.layers)
@@ -123,7 +124,7 @@ def dataset_task(name: str, hidden: int, layers: int, device: torch.device) -> T
     data = load(name, split=0)
     nodes = data.train_mask.nonzero()[:, 0].to(device)
     target = Target(nodes, data.y.to(device)[nodes])
-    x, graph = data.x.to(device), data.graph.to(device)
+    x, graph = aligned(data.x.to(device)), data.graph.to(device)
     return Task(data.name, graph, x, target, data.num_classes, hidden, layers)
 
 

@@ -78,9 +78,10 @@ class Step:
     def split(self, rounds: int = 3) -> dict[str, float]:
         """Returns where a step's time goes, in milliseconds, medians over rounds.
 
-        ``select`` is MaxK with its backward, and the norm before it where they are one operation; ``forward`` and ``backward`` are aggregation,
-        ``optimiser`` is Adam, ``dense`` is all else: linear layers, norm, dropout, loss. On a GPU
-        the device is waited for after each operation, so that the parts add up to more than a step.
+        ``select`` is MaxK with its backward, and the norm before it where they are one operation;
+        ``forward`` and ``backward`` are aggregation, ``optimiser`` is Adam, ``dense`` is all else:
+        linear layers, norm, dropout, loss. On a GPU the device is waited for after each operation,
+        so that the parts add up to more than a step.
         """
         taken = [self.parts() for _ in range(rounds)]
         return {name: sorted(part[name] for part in taken)[rounds // 2] for name in taken[0]}

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from maxk.core.errors import DataError
+from maxk.nn.functional import aligned
 
 if TYPE_CHECKING:
     from maxk.graph.graph import Graph
@@ -119,11 +120,12 @@ class Dataset:
         return ~self.y.isnan().any(dim=1) if self.multi_label else self.y >= 0
 
     def to(self, device: torch.device | str) -> Dataset:
-        """The same data set on another device."""
+        """The same data set on another device, on a GPU with features in aligned rows."""
         moved = {
             field: getattr(self, field).to(device)
             for field in ("graph", "x", "y", "train_mask", "val_mask", "test_mask")
         }
+        moved["x"] = aligned(moved["x"])
         return replace(self, **moved)
 
     def __repr__(self) -> str:

@@ -12,6 +12,9 @@ from maxk.ops.aggregate import aggregate
 from maxk.ops.autograd import calls
 from maxk.ops.maxk.op import to_dense
 
+#: What :func:`aligned` writes on a tensor; its zeros between the rows are nobody else's.
+_ALIGNED = "_maxk_rows_are_aligned"
+
 
 def refuse_replica(module: nn.Module) -> None:
     """Refuses to run as one of several DataParallel replicas.
@@ -73,6 +76,30 @@ def dropout(x: CBSR | Tensor, p: float, training: bool) -> CBSR | Tensor:
     return F.dropout(x, p, training)
 
 
+def aligned(x: Tensor) -> Tensor:
+    """The same features in memory whose rows start on 16-byte boundaries, where x is on a GPU.
+
+    cuBLAS multiplies rows of any other length two to three times slower: on an H200, TF32, [232965,
+    602] times 256 columns takes 0.73 ms, with rows of 604 floats 0.25 ms. :func:`linear` knows such
+    a tensor again; to everything else it is an ordinary view.
+
+    Args:
+        x: [N, F], dense or sparse.
+
+    Returns:
+        x itself on the CPU, where it is sparse, or where its rows are aligned already.
+    """
+    if not x.is_cuda or x.layout != torch.strided or x.dim() != 2 or not x.is_floating_point():
+        return x
+    step = 16 // x.element_size()
+    width = -(-x.shape[1] // step) * step
+    if width == x.shape[1] or x.requires_grad:
+        return x
+    rows = x.new_zeros(x.shape[0], width)[:, : x.shape[1]].copy_(x)
+    setattr(rows, _ALIGNED, True)
+    return rows
+
+
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Returns x W^T + b for dense features [N, F] or a torch sparse CSR matrix [N, F].
 
@@ -80,6 +107,11 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     product an aggregation of W's columns; no dense [N, F] ever exists.
     """
     if x.layout == torch.strided:
+        if not torch.compiler.is_compiling() and getattr(x, _ALIGNED, False):
+            # The zeros between the rows become columns that meet zeros of the weight.
+            width = x.stride(0)
+            weight = F.pad(weight, (0, width - x.shape[1]))
+            x = x.as_strided((x.shape[0], width), (width, 1))
         return F.linear(x, weight, bias)
     if x.layout != torch.sparse_csr:
         raise TypeError(f"x must be dense or sparse CSR, got {x.layout}; call x.to_sparse_csr()")

@@ -33,3 +33,8 @@ def workspace(schedule: Schedule, width: int, device: torch.device) -> Tensor | 
     if schedule.num_slots == 0:
         return None
     return torch.empty(schedule.num_slots, width, dtype=torch.float32, device=device)
+
+
+def fold_blocks(schedule: Schedule) -> int:
+    """Blocks that add up partial sums: most of the list's places may be empty."""
+    return min(schedule.num_long_rows, 4096)

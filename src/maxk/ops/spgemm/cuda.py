@@ -11,7 +11,7 @@ from torch import Tensor
 
 from maxk.device.kernel import Kernel, Macros, Spec, aligned, kernel
 from maxk.graph.adjacency import Adjacency
-from maxk.ops.operands_cuda import edge_indices, floats, workspace
+from maxk.ops.operands_cuda import edge_indices, floats, fold_blocks, workspace
 from maxk.ops.shape import FeatureShape
 from maxk.ops.spgemm.plan_cuda import CudaPlan, base_macros, plan_cuda, word_macros
 
@@ -74,7 +74,10 @@ def run(
         )  # fmt: skip
     if partial is not None:
         threads = 8 if width > 128 else 4
-        kernels.fold(schedule.num_long_rows, threads, schedule.long_rows, partial, row_scale, y)
+        kernels.fold(
+            fold_blocks(schedule), threads, schedule.long_rows, schedule.num_long_rows, partial,
+            row_scale, y,
+        )  # fmt: skip
     return y
 
 
@@ -105,7 +108,7 @@ def specs(plan: CudaPlan, shape: FeatureShape, *, weighted: bool) -> dict[str, S
     }
 
 
-_SIGNATURES = {"range": "pplp", "pack": "ppplpipp", "fold": "pppp"}
+_SIGNATURES = {"range": "pplp", "pack": "ppplpipp", "fold": "pippp"}
 
 
 @lru_cache(maxsize=256)

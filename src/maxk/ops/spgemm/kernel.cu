@@ -411,8 +411,8 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS)
 
 #ifdef FOLD
 extern "C" __global__ void __launch_bounds__(256)
-    spgemm_fold(const int4* __restrict__ long_rows, const float* __restrict__ partial,
+    spgemm_fold(const int4* __restrict__ long_rows, int count, const float* __restrict__ partial,
                 const float* __restrict__ row_scale, value_t* __restrict__ y) {
-    fold_row<WIDTH>(long_rows, partial, row_scale, y);
+    fold_rows<WIDTH>(long_rows, count, partial, row_scale, y);
 }
 #endif

@@ -12,7 +12,7 @@ from torch import Tensor
 from maxk.device.kernel import Kernel, Spec, aligned, kernel
 from maxk.device.properties import properties
 from maxk.graph.adjacency import Adjacency
-from maxk.ops.operands_cuda import edge_indices, floats, workspace
+from maxk.ops.operands_cuda import edge_indices, floats, fold_blocks, workspace
 from maxk.ops.shape import VALUE_CODES, FeatureShape, warps_that_fit
 from maxk.ops.sspmm.panels import panels_of
 from maxk.ops.sspmm.plan_cuda import WIDEST_STAGED, CudaPlan, base_macros, groups_for, plan_cuda
@@ -54,7 +54,10 @@ def run(
             schedule.num_pieces, edge_indices(adjacency.t_indices), adjacency.t_edges, grad,
             columns, floats(weight), row_scale, column_scale, out, partial,
         )  # fmt: skip
-        kernels.last(schedule.num_long_rows, 2, schedule.long_rows, partial, column_scale, out)
+        kernels.last(
+            fold_blocks(schedule), 2, schedule.long_rows, schedule.num_long_rows, partial,
+            column_scale, out,
+        )  # fmt: skip
         return out
     indices, schedule = adjacency.indices, adjacency.schedule
     if plan.panels > 1:
@@ -96,7 +99,7 @@ def specs(plan: CudaPlan, shape: FeatureShape, *, weighted: bool) -> tuple[Spec,
 def _kernels(plan: CudaPlan, shape: FeatureShape, weighted: bool, device: torch.device) -> _Kernels:
     main, last = specs(plan, shape, weighted=weighted)
     if plan.kernel == "gather":
-        return _Kernels(kernel(main, "plppppppppp", device), kernel(last, "pppp", device))
+        return _Kernels(kernel(main, "plppppppppp", device), kernel(last, "pippp", device))
     shared = plan.shared_bytes(shape.width)
     return _Kernels(kernel(main, "plppppppi", device, shared), kernel(last, "pplp", device))
 

@@ -25,6 +25,7 @@ struct Row {
     float* staged;
     const value_t* raw;
     float scale;
+    u32 bits;  // 0 where all that this lane staged is 0
     __device__ __forceinline__ float operator[](u32 c) const {
 #ifdef STAGED
         return staged[c];
@@ -39,6 +40,7 @@ __device__ __forceinline__ Row stage_row(const value_t* __restrict__ grad,
     Row r;
     r.raw = grad + (i64)row * WIDTH;
     r.scale = row_scale ? __ldg(row_scale + row) : 1.f;
+    r.bits = 0;
     r.staged = shared_rows + (threadIdx.x >> 5) * ROW_WORDS;
 #ifdef STAGED
     constexpr int V = vector_width(WIDTH, 4);
@@ -48,7 +50,10 @@ __device__ __forceinline__ Row stage_row(const value_t* __restrict__ grad,
         load_vector(r.raw + i, v);
         float f[V];
 #pragma unroll
-        for (int c = 0; c < V; c++) f[c] = to_float(v[c]) * r.scale;
+        for (int c = 0; c < V; c++) {
+            f[c] = to_float(v[c]) * r.scale;
+            r.bits |= __float_as_uint(f[c]) << 1;  // without the sign
+        }
         if constexpr (V == 4)
             *(float4*)(r.staged + i) = make_float4(f[0], f[1], f[2], f[3]);
         else {
@@ -105,6 +110,10 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS)
         source[u] = t < total ? (u32)__ldg(sources + t / EACH) : 0u;
     }
     Row row = stage_row(grad, row_scale, piece.row);
+#if defined(STAGED) && !defined(WEIGHTED)
+    // Nothing to add: below the loss only the rows of training nodes hold a gradient.
+    if (!__any_sync(FULL, row.bits)) return;
+#endif
 #pragma unroll 1
     for (int base = lane; base - lane < total; base += 32 * UNROLL) {
         u64 entry[UNROLL];
@@ -194,9 +203,9 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32)
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-    sspmm_fold(const int4* __restrict__ long_rows, const float* __restrict__ partial,
+    sspmm_fold(const int4* __restrict__ long_rows, int count, const float* __restrict__ partial,
                const float* __restrict__ column_scale, value_t* __restrict__ out) {
-    fold_row<K>(long_rows, partial, column_scale, out);
+    fold_rows<K>(long_rows, count, partial, column_scale, out);
 }
 #endif
 
