@@ -6,6 +6,7 @@ import contextlib
 import doctest
 import io
 import itertools
+import pkgutil
 import re
 import shlex
 import tomllib
@@ -30,6 +31,7 @@ PAGES = [
 NAMES = [str(path.relative_to(ROOT)) for path in PAGES]
 
 FENCE = re.compile(r"^(`{3,})([^\n`]*)\n(.*?)^\1$", re.DOTALL | re.MULTILINE)
+FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 LANGUAGES = {"python", "sh", "output", "text", "toml"}
 # The parts of a shell line behind which another program reads or another command begins.
 SHELL = {"|", "&&", ";", ">", ">>"}
@@ -66,6 +68,10 @@ def commands(block: Block) -> list[list[str]]:
     lines = block.text.replace("\\\n", " ").splitlines()
     found = [shlex.split(line, comments=True) for line in lines if line.strip()]
     return [words for words in found if words]
+
+
+def prose(path: Path) -> str:
+    return FENCE.sub("", path.read_text(encoding="utf-8"))
 
 
 def pages_with(language: str) -> list[Path]:
@@ -131,6 +137,28 @@ def test_the_snippets_of_a_page_run_one_after_the_other(
             got = printed.getvalue()
             same = doctest.OutputChecker().check_output(shown, got, doctest.ELLIPSIS)
             assert same, f"{name(path)}:{block.line} shows\n{shown}but prints\n{got}"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=NAMES)
+def test_every_name_of_the_library_in_the_text_exists(path: Path) -> None:
+    for dotted in re.findall(r"`(maxk(?:\.\w+)+)", prose(path)):
+        pkgutil.resolve_name(dotted)
+
+
+def flags_of(command: Any) -> set[str]:
+    inner = getattr(command, "commands", {}).values()
+    own = {flag for p in command.params for flag in (*p.opts, *p.secondary_opts)}
+    return own.union(*(flags_of(child) for child in inner))
+
+
+@pytest.mark.parametrize("path", PAGES, ids=NAMES)
+def test_every_flag_in_the_text_exists(path: Path) -> None:
+    text = prose(path)
+    if path.name == "from-paper.md":
+        # The first column of its tables is about another program.
+        text = re.sub(r"^\|[^|]*\|", "|", text, flags=re.MULTILINE)
+    shown = {flag for code in re.findall(r"`([^`]+)`", text) for flag in FLAG.findall(code)}
+    assert shown <= flags_of(typer.main.get_command(app)) | {"--help"}
 
 
 SHOWN = [
