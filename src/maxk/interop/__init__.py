@@ -6,6 +6,7 @@ Nothing here imports PyG, DGL, SciPy or NetworkX before a function needs it, and
 
 from maxk.interop.convert import conversion_report, convert
 from maxk.interop.dgl.graph import to_dgl
+from maxk.interop.export import export_pyg, export_torch, to_pyg_model
 from maxk.interop.graph import to_graph
 from maxk.interop.message_passing import FusedMessage, propagate
 from maxk.interop.networkx import to_networkx
@@ -23,4 +24,7 @@ __all__ = [
     "conversion_report",
     "FusedMessage",
     "propagate",
+    "to_pyg_model",
+    "export_pyg",
+    "export_torch",
 ]
