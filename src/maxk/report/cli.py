@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-app = typer.Typer(help="Tables, comparisons and pictures of recorded rows.", no_args_is_help=True)
+
+class _PathsFirst(TyperGroup):
+    """A group whose first word may be a path: ``report results`` is ``report page results``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        help_words = ("--help", "-h")
+        if args and args[0] not in self.commands and args[0] not in help_words:
+            args = ["page", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=_PathsFirst,
+    help="Tables, comparisons and pictures of recorded rows.",
+    no_args_is_help=True,
+)
 
 _Paths = Annotated[list[Path], typer.Argument(help="Result files, or folders of them.")]
 _Suites = Annotated[list[str] | None, typer.Option("--suite", help="Only this suite (repeat).")]
@@ -61,15 +77,74 @@ def table(
         typer.echo(f"wrote {len(rows)} rows into {into}")
 
 
+@app.command("page")
+def page(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Folders or files of maxk bench and maxk sweep, folders of maxk train."
+        ),
+    ],
+    html: Annotated[
+        Path | None, typer.Option(help="Write one self-contained page with pictures.")
+    ] = None,
+    csv: Annotated[Path | None, typer.Option(help="Write all rows as a table.")] = None,
+    into: Annotated[
+        Path | None, typer.Option(help="Page to rewrite between its <!-- results --> marks.")
+    ] = None,
+    title: Annotated[str, typer.Option(help="Heading of the page.")] = "maxk report",
+) -> None:
+    """Show everything that was recorded, as Markdown, CSV or an HTML page; 'page' may be left out.
+
+    Of several run folders of maxk train, each is compared with the first.
+    """
+    from maxk.report import sections as rooms
+    from maxk.report.html import page as html_page
+    from maxk.report.table import insert
+
+    inputs = rooms.sort(paths)
+    found = rooms.sections(inputs)
+    if html is not None:
+        _write(html, html_page(title, found, rooms.pictures(inputs)))
+    if csv is not None:
+        _write(csv, rooms.to_csv(found))
+    text = "\n\n".join(f"## {section.title}\n\n{section.text}" for section in found)
+    if into is not None:
+        insert(into, "\n\n".join(section.text for section in found))
+        typer.echo(f"wrote {into}")
+    elif html is None and csv is None:
+        typer.echo(text)
+
+
+def _write(path: Path, text: str) -> None:
+    from maxk.core.errors import DataError
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise DataError(f"cannot write {path}: {error.strerror}; choose another file") from None
+    typer.echo(f"wrote {path}")
+
+
 @app.command("compare")
 def compare(
     before: Annotated[Path, typer.Argument(help="Older result file or folder.")],
     after: Annotated[Path, typer.Argument(help="Newer result file or folder.")],
 ) -> None:
-    """Say what got better, worse, or stayed inside the spread."""
+    """Say what got better, worse, or cannot be told apart: times, scores of a sweep, or runs."""
+    from maxk.report import accuracy, sections, trained
     from maxk.report import compare as rooms
     from maxk.report.read import read
 
+    if trained.is_run(before) and trained.is_run(after):
+        for line in trained.compare(trained.read(before), trained.read(after)):
+            typer.echo(line)
+        return
+    old, new = (sections.studies([path]) for path in (before, after))
+    if old and new:
+        typer.echo(accuracy.compare(old[0][1].scores, new[0][1].scores))
+        return
     changes = rooms.compare(read([before]), read([after]))
     typer.echo(rooms.table(changes))
     counts = {"better": 0, "worse": 0, "not distinguishable": 0}

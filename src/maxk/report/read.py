@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from maxk.bench.sweep import score
 from maxk.core.errors import DataError
 from maxk.measure import record
 from maxk.measure.record import Row
@@ -16,7 +17,8 @@ SCORES = "accuracy"
 def files(paths: Iterable[Path | str]) -> list[Path]:
     """Returns the ``.jsonl`` files that paths name; folders are searched to the bottom.
 
-    Folders named ``accuracy`` hold scores, another kind of row, and are passed over.
+    Folders named ``accuracy`` and the files of a sweep hold scores, another kind of row, and are
+    passed over.
 
     Raises:
         DataError: A path does not exist, or a folder holds no rows.
@@ -28,6 +30,7 @@ def files(paths: Iterable[Path | str]) -> list[Path]:
                 file
                 for file in sorted(path.rglob("*.jsonl"))
                 if SCORES not in file.relative_to(path).parts
+                and file.name not in (score.SCORES, score.SPEEDS)
             ]
             if not inside:
                 raise DataError(f"{path}: the folder holds no .jsonl file; run maxk bench first")

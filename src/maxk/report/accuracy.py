@@ -1,0 +1,129 @@
+"""The scores of a sweep -> Markdown: accuracy and speed over k, and what may be said of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from maxk.bench.sweep.run import Study
+from maxk.bench.sweep.score import Score, Setting, Speed, bare
+from maxk.bench.sweep.verdict import Verdict, paired, percent
+from maxk.core.errors import DataError
+from maxk.report.table import markdown
+
+_MODELS = {"sage": "GraphSAGE", "gcn": "GCN", "gin": "GIN"}
+
+
+def tables(study: Study) -> str:
+    """Returns for each model and nonlinearity a table of scores and one of speeds, then sentences.
+
+    A line is a data set, a column a k. A score that the paired test tells from ReLU's is bold where
+    it is worse and carries ``+`` where it is better; the others cannot be told from ReLU's.
+    """
+    parts = []
+    kinds = dict.fromkeys(
+        (v.setting.model, v.setting.nonlinearity) for v in study.verdicts if v.setting.k
+    )
+    for model, nonlinearity in sorted(kinds, key=lambda kind: list(_MODELS).index(kind[0])):
+        mine = [
+            v
+            for v in study.verdicts
+            if v.setting.model == model and v.setting.nonlinearity == nonlinearity
+        ]
+        parts.append(f"**{_MODELS[model]}, {nonlinearity}**: test score in percent\n\n"
+                     + _scores(mine, study.scores))  # fmt: skip
+        timed = [s for s in study.speeds if (s.model, s.nonlinearity) == (model, nonlinearity)]
+        if timed:
+            parts.append(
+                f"**{_MODELS[model]}, {nonlinearity}**: an epoch, times as fast as ReLU's\n\n"
+                + _speeds(timed)
+            )
+    said = study.sentences()
+    if said:
+        parts.append("\n".join(f"- {sentence}" for sentence in said))
+    return "\n\n".join(parts)
+
+
+def _scores(verdicts: Sequence[Verdict], scores: Sequence[Score]) -> str:
+    ks = sorted({v.setting.k or 0 for v in verdicts})
+    body = []
+    for field in dict.fromkeys(v.setting.field for v in verdicts):
+        cells = {v.setting.k: v for v in verdicts if v.setting.field == field}
+        first = next(iter(cells.values()))
+        width = next((s.hidden for s in scores if s.field == field), None)
+        line = [field[0], str(width), str(max(v.runs for v in cells.values()))]
+        line.append(percent(first.relu, first.relu_deviation))
+        line += [_cell(cells.get(k)) for k in ks]
+        body.append(line)
+    return markdown(["graph", "D", "seeds", "ReLU", *(f"k = {k}" for k in ks)], body)
+
+
+def _cell(verdict: Verdict | None) -> str:
+    if verdict is None:
+        return "-"
+    text = percent(verdict.mean, verdict.deviation)
+    if verdict.word == "worse":
+        return f"**{text}**"
+    return f"{text} +" if verdict.word == "better" else text
+
+
+def _speeds(speeds: Sequence[Speed]) -> str:
+    ks = sorted({s.k or 0 for s in speeds})
+    body = []
+    for field in dict.fromkeys(s.field for s in speeds):
+        cells = {s.k: s for s in speeds if s.field == field}
+        first = next(iter(cells.values()))
+        line = [field[0], f"{first.ms * first.ratio:.2f}"]
+        line += [_speed(cells.get(k)) for k in ks]
+        body.append([*line, f"{first.ceiling:.2f}"])
+    return markdown(["graph", "ReLU, ms", *(f"k = {k}" for k in ks), "ceiling"], body)
+
+
+def _speed(speed: Speed | None) -> str:
+    if speed is None:
+        return "-"
+    text = f"{speed.ratio:.2f}"
+    if speed.ratio_low <= 1 <= speed.ratio_high:
+        return f"~{text}"
+    return f"**{text}**" if speed.ratio < 1 else text
+
+
+def compare(before: Iterable[Score], after: Iterable[Score]) -> str:
+    """Returns what two sweeps trained alike as a table: better, worse or not distinguishable.
+
+    The test is that of :func:`maxk.bench.sweep.verdict.paired`, seed by seed. The recipe may
+    differ: another recipe is what one compares two sweeps for.
+
+    Raises:
+        DataError: they have no setting with two seeds in common.
+    """
+    old, new = _by_setting(before), _by_setting(after)
+    body = []
+    for setting, mine in new.items():
+        theirs = old.get(setting, {})
+        seeds = sorted(mine.keys() & theirs.keys())
+        if len(seeds) < 2:
+            continue
+        a, b = [theirs[s] for s in seeds], [mine[s] for s in seeds]
+        low, high, p = paired(b, a)
+        difference = (sum(b) - sum(a)) / len(seeds)
+        word = "not distinguishable" if p >= 0.05 else "better" if difference > 0 else "worse"
+        dataset, model, nonlinearity, k, _ = setting
+        body.append([
+            str(dataset), str(model), str(nonlinearity), "-" if k is None else str(k),
+            str(len(seeds)), f"{100 * sum(a) / len(seeds):.2f}", f"{100 * sum(b) / len(seeds):.2f}",
+            f"{100 * difference:+.2f} in [{100 * low:+.2f}, {100 * high:+.2f}]", f"{p:.2g}", word,
+        ])  # fmt: skip
+    if not body:
+        raise DataError("the two sweeps have no setting with two seeds in common")
+    header = ["graph", "model", "nonlinearity", "k", "seeds", "before", "after", "difference", "p"]
+    return markdown([*header, ""], body)
+
+
+def _by_setting(scores: Iterable[Score]) -> dict[tuple[object, ...], dict[int, float]]:
+    found: dict[tuple[object, ...], dict[int, float]] = {}
+    for score in scores:
+        setting: Setting = bare(score)
+        key = (setting.dataset, setting.model, setting.nonlinearity, setting.k, setting.groups)
+        if score.test is not None:
+            found.setdefault(key, {})[score.seed] = score.test
+    return found
