@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import sys
 import zipfile
 from collections.abc import Callable
@@ -16,8 +17,12 @@ import torch
 from data import raw_files
 from data.conftest import edges, masks, refused
 from data.raw_files import NODES, PAIRS
+from maxk.core.errors import DataError
 from maxk.data.catalog import Entry, catalog
+from maxk.data.describe import describe
 from maxk.data.load import load
+from maxk.train.config import TrainConfig
+from maxk.train.run import open_run, run
 
 BOTH = {*PAIRS, *((t, s) for s, t in PAIRS)}
 
@@ -194,6 +199,41 @@ def test_a_processed_file_that_could_run_code_is_refused(folder: Path) -> None:
     assert not (folder / "ran").exists()
     kept.unlink()
     assert load("reddit").num_nodes == NODES
+
+
+def test_a_folder_of_the_same_name_is_no_data_set(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw_files.reddit(folder / "Reddit/raw")
+    monkeypatch.chdir(folder)
+    (folder / "reddit").mkdir()
+    config = TrainConfig(dataset="reddit", hidden=4, k=2, epochs=1, device="cpu", out="run")
+    out, _ = run(config)
+    assert TrainConfig.from_toml(out / "config.toml").dataset == "reddit"
+    assert open_run(out, device="cpu").dataset.num_nodes == NODES
+
+
+def test_a_path_is_no_name(folder: Path) -> None:
+    raw_files.reddit(folder / "Reddit/raw")
+    with pytest.raises(DataError, match="no data set is called 'reddit'"):
+        load(Path("reddit"))
+
+
+def test_a_silent_server_is_given_up(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch_geometric.datasets import reddit
+
+    def silent(url: str, where: str) -> str:
+        raise TimeoutError(f"nothing for {socket.getdefaulttimeout():.0f} s")
+
+    monkeypatch.setattr(reddit, "download_url", silent)
+    refused("reddit", "reddit cannot be fetched (TimeoutError: nothing for 60 s); get ")
+    assert socket.getdefaulttimeout() is None
+
+
+def test_a_name_is_described(folder: Path) -> None:
+    raw_files.reddit(folder / "Reddit/raw")
+    facts = describe("reddit")
+    assert (facts.name, facts.nodes, facts.edges, facts.train) == ("reddit", NODES, len(BOTH), 6)
 
 
 def test_features_and_labels_of_ones_own(folder: Path) -> None:

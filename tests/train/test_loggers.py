@@ -72,6 +72,18 @@ def test_a_trainer_tells_its_loggers() -> None:
     assert one.ends == other.ends == ["success"]
 
 
+def test_a_logger_of_lightning_is_told_too(tmp_path: Path) -> None:
+    from lightning.pytorch.loggers import CSVLogger as Theirs
+
+    theirs = Theirs(tmp_path, name="", version="")
+    trainer = Trainer(CONFIG, load(DATA), loggers=[theirs, CSVLogger(tmp_path / "ours.csv")])
+    trainer.fit()
+    rows, ours = table(tmp_path / "metrics.csv"), table(tmp_path / "ours.csv")
+    assert [row["step"] for row in rows] == [row["epoch"] for row in ours] == ["1", "2", "3"]
+    assert [row["val_accuracy"] for row in rows] == [row["val_accuracy"] for row in ours]
+    assert "hidden: 8" in (tmp_path / "hparams.yaml").read_text()
+
+
 def test_training_that_breaks_off_ends_the_loggers() -> None:
     listener = Listener()
     trainer = Trainer(CONFIG, load(DATA), loggers=[listener])

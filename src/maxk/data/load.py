@@ -157,16 +157,17 @@ def open_source(
             return digits_source.digits()
         raise DataError(f"digits takes no options, got {text!r}")
     path = Path(text)
-    if not path.exists() and text_kind(path) not in GRAPH_SUFFIXES:
+    if not path.is_file() and text_kind(path) not in GRAPH_SUFFIXES:
         stored = settings().data_dir / f"{text}.npz"
-        if not stored.is_file():
-            entry = None if isinstance(name_or_path, Path) else find(text)
-            if entry is None:
-                raise DataError(_unknown(text, stored))
+        entry = None if isinstance(name_or_path, Path) else find(text)
+        if stored.is_file():
+            path = stored
+        elif entry is not None:
             source = _from_catalog(entry)
             replace_parts(source, features, labels)
             return source
-        path = stored
+        elif not path.exists():
+            raise DataError(_unknown(text, stored))
     return read_source(path, features, labels)
 
 

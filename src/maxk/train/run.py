@@ -377,7 +377,7 @@ def _portable(config: TrainConfig) -> TrainConfig:
     """Makes paths whole, so that the run opens from every working directory."""
 
     def whole(path: str) -> str:
-        return str(Path(path).resolve()) if Path(path).exists() else path
+        return str(Path(path).resolve()) if Path(path).is_file() else path
 
     return replace(
         config,
