@@ -121,6 +121,7 @@ def test_the_snippets_of_a_page_run_one_after_the_other(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)  # as for a script in that folder
     names: dict[str, Any] = {"__name__": "__main__"}
     for block, shown in expected(blocks(path)):
         printed = io.StringIO()
