@@ -68,7 +68,7 @@ class EpochChoice:
     limit_s: float | None = None
 
 
-def integers(words: Sequence[str] | None) -> tuple[int, ...]:
+def integers(words: Sequence[str] | None, name: str = "k") -> tuple[int, ...]:
     """Returns the integers of ``["8,16", "32"]``.
 
     Raises:
@@ -77,7 +77,7 @@ def integers(words: Sequence[str] | None) -> tuple[int, ...]:
     parts = [part for word in words or () for part in word.replace(",", " ").split()]
     for part in parts:
         if not part.isdecimal() or int(part) < 1:
-            raise ConfigError(f"--k must be positive integers, as 8,16,32, got {part!r}")
+            raise ConfigError(f"--{name} must be positive integers, as 8,16,32, got {part!r}")
     return tuple(map(int, parts))
 
 

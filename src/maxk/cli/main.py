@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from maxk.bench import cli as bench
-from maxk.cli import data, demo, export, info, profile, runs, sweep, train
+from maxk.cli import data, demo, export, fit, info, profile, runs, sweep, train
 from maxk.cli.words import ManyWords
 from maxk.core.errors import MaxKError
 from maxk.report import cli as report
@@ -28,6 +28,7 @@ app.command("evaluate")(runs.evaluate)
 app.command("predict")(runs.predict)
 app.command("export")(export.export)
 app.command("sweep", cls=ManyWords)(sweep.sweep)
+app.command("fit", cls=ManyWords)(fit.fit)
 app.command("profile")(profile.profile)
 app.command("demo")(demo.demo)
 app.command("info")(info.info)
