@@ -226,3 +226,26 @@ def test_gcn_at_a_weighted_degree_of_zero_has_a_finite_gradient():
     y.sum().backward()
     assert y.flatten().tolist() == [0, 0]
     assert weight.grad.tolist() == [0]
+
+
+@pytest.mark.parametrize("nan", [False, True])
+def test_targets_without_a_gradient_add_nothing(implementation, device, nan):
+    # Below a loss over training nodes most rows of the gradient are 0 and may be passed over.
+    graph = random_graph(300, 300, 9000, weighted=False).to(device)
+    x = torch.randn(300, 256, generator=torch.Generator().manual_seed(0)).to(device)
+    h = maxk.maxk(x, 32, implementation=implementation)
+    values = h.values.detach().requires_grad_()
+    y = maxk.aggregate(graph, h.with_values(values), "mean", implementation=implementation)
+    upstream = torch.randn(300, 256, generator=torch.Generator().manual_seed(1)).to(device)
+    upstream[::3] = 0.0
+    upstream[::6] = -0.0
+    if nan:
+        upstream[0] = 0.0
+        upstream[0, 255] = torch.nan
+    (got,) = torch.autograd.grad(y, values, upstream)
+    sums = torch.zeros(300, 256, dtype=torch.float64, device=device)
+    source, target = graph.edge_index()
+    scaled = upstream.double() / graph.in_degrees().clamp(min=1)[:, None]
+    sums.index_add_(0, source, scaled[target])
+    want = sums.gather(1, h.columns.long())
+    torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-5, equal_nan=True)
