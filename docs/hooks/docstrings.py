@@ -38,7 +38,7 @@ class Markdown(griffe.Extension):
         text = _EXAMPLE.sub("Examples:", text)  # the heading under which examples are set as code
         text = _LITERAL.sub(":", text)
         text = _MATH_BLOCK.sub(lambda m: convert(" ".join(m[1].split()), display="block"), text)
-        text = _MATH.sub(lambda m: convert(m[1]), text)
+        text = _MATH.sub(lambda m: f"<span>{convert(m[1])}</span>", text)
         text = _LINK.sub(r"[\1](\2)", text)
         text = _SUP.sub(r"<sup>\1</sup>", text)
         return _ROLE.sub(self._reference, text)

@@ -29,6 +29,9 @@ SHOWN = (
 _TABLE = re.compile(r"^<!-- table: (.+?) -->$", re.MULTILINE)
 _LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)")
 _BLOCK = re.compile(r"^\$\$(.+?)\$\$$", re.DOTALL | re.MULTILINE)
+_INLINE = re.compile(
+    r"(`[^`\n]+`)|(?<![\\$])\$(?![\s$])((?:[^$\n]|\n(?!\n))+?)(?<![\s\\])\$(?![\d$])"
+)
 _FENCE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -69,12 +72,20 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
             inside = f"{inside}/{page}"
         return f"]({up}{INSIDE}/{inside}{anchor})"
 
-    return _outside_fences(markdown, lambda text: _BLOCK.sub(_formula, _LINK.sub(lead, text)))
+    return _outside_fences(
+        markdown, lambda text: _INLINE.sub(_word, _BLOCK.sub(_formula, _LINK.sub(lead, text)))
+    )
 
 
 def _formula(match: re.Match[str]) -> str:
     """A formula as MathML, which browsers draw without a script."""
     return convert(" ".join(match[1].split()), display="block")
+
+
+def _word(match: re.Match[str]) -> str:
+    """A formula inside a line; code stays as it is."""
+    # Bare, it would begin a block where it begins a line.
+    return match[1] or f"<span>{convert(' '.join(match[2].split()))}</span>"
 
 
 def _outside_fences(markdown: str, change: Any) -> str:
