@@ -24,6 +24,7 @@ SHOWN = (
     "recipes/*",
     "results/**/*.md",
     "results/**/*.jsonl",
+    "results/**/*.png",
 )
 
 _TABLE = re.compile(r"^<!-- table: (.+?) -->$", re.MULTILINE)
