@@ -33,7 +33,7 @@ LIST = ROOT / "tools" / "mutants.toml"
 RESULTS = ROOT / "results" / "reliability"
 
 #: A fault may make a loop endless.
-TIMEOUT = 400
+TIMEOUT = 900
 #: For all tests at once, on the package as it is.
 BASELINE_TIMEOUT = 3600
 #: Exit code of pytest when a test failed; others mean that none was found or pytest itself broke.
@@ -50,7 +50,7 @@ class Mutant:
         file: the source below ``src/maxk``.
         old: the text that goes; stands exactly once in the file.
         new: the text that comes.
-        tests: files below ``tests`` that must catch it.
+        tests: files below ``tests``, or tests in them, that must catch it.
         gpu: whether it shows on a GPU only.
     """
 
@@ -153,6 +153,7 @@ def main() -> int:
     if unknown:
         parser.error(f"no fault is called {', '.join(sorted(unknown))}")
     rows: list[dict[str, object]] = []
+    table = RESULTS / ("mutants-gpu.json" if given.gpu else "mutants.json")
     with tempfile.TemporaryDirectory(prefix="maxk-mutants-") as folder:
         copy = Path(folder)
         commit = export(copy)
@@ -165,10 +166,10 @@ def main() -> int:
         for mutant in chosen:
             row = {**try_mutant(copy, mutant), "commit": commit}
             rows.append(row)
+            record([row], table)
             print(f"{row['result']:<12} {mutant.name:<30} {row['by']}", flush=True)
     missed = [row for row in rows if row["result"] != "caught"]
     print(f"{len(rows) - len(missed)} of {len(rows)} faults caught")
-    record(rows, RESULTS / ("mutants-gpu.json" if given.gpu else "mutants.json"))
     return 1 if missed else 0
 
 

@@ -26,4 +26,6 @@ def test_a_fault_changes_one_place_and_names_its_tests(row: dict[str, object]) -
     tests = row["tests"]
     assert isinstance(tests, list)
     assert tests
-    assert all((ROOT / "tests" / test).is_file() for test in tests)
+    for test in tests:
+        file, _, function = test.partition("::")
+        assert f"def {function}" in (ROOT / "tests" / file).read_text()

@@ -26,19 +26,23 @@ g = torch.Generator().manual_seed(0)
 edges = torch.randint(0, 300, (2, 6000), generator=g)
 weight = torch.rand(6000, generator=g, dtype=torch.float64)
 
-def backward(implementation):
+def backward(implementation, reduce):
     w = weight.clone().requires_grad_()
     x = torch.linspace(-1, 1, 300 * 48, dtype=torch.float64).sin().reshape(300, 48)
     x.requires_grad_()
-    graph = maxk.Graph.from_edge_index(edges, 300, w)
+    # Weights that learn would take the scales of gcn into themselves.
+    graph = maxk.Graph.from_edge_index(edges, 300, w if reduce == "mean" else None)
     h = maxk.maxk(x, 4, implementation=implementation)
-    y = maxk.aggregate(graph, h, "mean", implementation=implementation)
+    y = maxk.aggregate(graph, h, reduce, implementation=implementation)
     y.cos().sum().backward()
-    return [y.detach(), x.grad, w.grad]
+    return [y.detach(), x.grad, *([w.grad] if reduce == "mean" else [])]
 
-ours, theirs = backward("cpu"), backward("reference")
-for got, want in zip(ours, theirs):
-    torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-12)
+ours = []
+for reduce in ("mean", "gcn"):
+    results = backward("cpu", reduce)
+    ours += results
+    for got, want in zip(results, backward("reference", reduce)):
+        torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-12)
 bits = hashlib.sha256(b"".join(t.numpy().tobytes() for t in ours)).hexdigest()
 config = TrainConfig(
     dataset="synthetic:nodes=300,degree=6,communities=3,features=16", hidden=32, k=4, layers=2,

@@ -197,6 +197,11 @@ def test_matrix_market_rows_are_targets(tmp_path: Path) -> None:
             f"%%MatrixMarket matrix coordinate pattern general\n3 3 {10**16}\n1 2\n",
             f": declares {10**16} ",
         ),
+        (
+            "%%MatrixMarket matrix coordinate pattern general\n3 3 2\n1 2\n3 1 \0\n",
+            ": holds a null",
+        ),
+        ("%%MatrixMarket matrix coordinate pattern general\n3 3 2\n1 2\n3", ":4: Invalid integer"),
         ("%%MatrixMarket matrix coordinate pattern general\n3 3 -2\n1 2\n", ":2: Matrix NNZ"),
         (
             f"%%MatrixMarket matrix coordinate pattern general\n{10**13} {10**13} 1\n1 2\n",
@@ -206,6 +211,13 @@ def test_matrix_market_rows_are_targets(tmp_path: Path) -> None:
 )
 def test_a_broken_matrix_market_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
     refused(write(tmp_path / "m.mtx", text), message)
+
+
+def test_a_last_line_without_an_end_is_read_and_no_further(tmp_path: Path) -> None:
+    banner = "%%MatrixMarket matrix coordinate pattern symmetric"
+    for last in ("2 2", "2 2w"):
+        path = write(tmp_path / "m.mtx", f"{banner}\n2 2 2\n2 1\n{last}")
+        assert sorted(load_graph(path).edge_index().t().tolist()) == [[0, 1], [1, 0], [1, 1]]
 
 
 def test_npz_takes_int32_int64_and_unsigned_ids(tmp_path: Path) -> None:

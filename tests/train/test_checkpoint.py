@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from maxk.core.errors import CheckpointError
 from maxk.train import checkpoint
@@ -83,6 +84,38 @@ def test_a_full_disk_leaves_the_old_file_and_says_so(
         epochs(tmp_path, 2)
     assert loaded(tmp_path) == 1
     assert [p.name for p in tmp_path.iterdir()] == ["state.pt"]
+
+
+def flipped(path: Path, position: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= 16
+    path.write_bytes(data)
+
+
+def test_a_flipped_bit_of_a_state_is_noticed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    epochs(tmp_path, 1, 2)
+    newest = tmp_path / "state.pt"
+    # In the middle of the weights, where torch.load reads whatever is there.
+    place = newest.read_bytes().index((2 * torch.ones(50)).numpy().tobytes())
+    flipped(newest, place + 100)
+    with caplog.at_level(logging.WARNING):
+        assert loaded(tmp_path) == 1
+    assert "state.pt is damaged: " in caplog.text
+
+
+def test_a_flipped_bit_of_weights_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    checkpoint.save_weights(path, {"a": torch.ones(100), "b": torch.tensor(3.0)}, {"epoch": 1})
+    flipped(path, path.stat().st_size - 100)
+    with pytest.raises(CheckpointError, match=r"a\.safetensors is damaged: its weights"):
+        checkpoint.load_weights(path)
+
+
+def test_weights_of_others_carry_no_checksum(tmp_path: Path) -> None:
+    save_file({"a": torch.ones(3, dtype=torch.bfloat16)}, tmp_path / "a.safetensors")
+    assert checkpoint.load_weights(tmp_path / "a.safetensors")["a"].sum() == 3
 
 
 def test_weights_keep_their_values_and_names(tmp_path: Path) -> None:

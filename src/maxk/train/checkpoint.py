@@ -5,16 +5,21 @@ that a reader finds the old file or the new one, never a part. ``state.pt`` alon
 resume: it holds the last and the best weights, the optimizer, the random state and the history of
 one and the same epoch, so no kill can leave two files of different epochs that belong together.
 The state before it stays as ``state.previous.pt``.
+
+Neither torch nor safetensors notices a flipped bit; here both files are compared with the checksums
+that they carry.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import io
 import json
 import logging
 import os
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -32,6 +37,8 @@ PREVIOUS = "state.previous.pt"
 BEST = "best.safetensors"
 LAST = "last.safetensors"
 
+#: Where the metadata of weights holds their checksum.
+_DIGEST = "sha256"
 # No space, no quota, and a limit on the size of a file.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -88,24 +95,45 @@ def save_weights(path: Path, weights: Mapping[str, Tensor], about: Mapping[str, 
 
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
     # safetensors orders several keys at random; with one, the same weights are the same bytes.
-    write_file(path, save(tensors, metadata={"maxk": json.dumps(about)}))
+    note = json.dumps({**about, _DIGEST: _digest(tensors)})
+    write_file(path, save(tensors, metadata={"maxk": note}))
 
 
 def load_weights(path: Path) -> dict[str, Tensor]:
     """Reads the tensors of a safetensors file onto the CPU.
 
     Raises:
-        CheckpointError: the file is missing, cut short or of another kind.
+        CheckpointError: the file is missing, cut short, damaged or of another kind.
     """
-    from safetensors import SafetensorError
     from safetensors.torch import load
 
     try:
-        return load(path.read_bytes())
+        data = path.read_bytes()
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
-    except SafetensorError as error:
+    try:
+        tensors = load(data)
+        length = int.from_bytes(data[:8], "little")
+        note = json.loads(data[8 : 8 + length]).get("__metadata__", {}).get("maxk", "{}")
+        wanted = json.loads(note).get(_DIGEST)
+    except Exception as error:
+        # Damage in the table of tensors shows as its own error, as a missing key or as a dtype
+        # that torch does not have.
         raise CheckpointError(f"{path} is cut short or is no safetensors file: {error}") from error
+    if wanted is not None and wanted != _digest(tensors):
+        raise CheckpointError(
+            f"{path} is damaged: its weights do not have the checksum that it names"
+        )
+    return tensors
+
+
+def _digest(tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 of names, dtypes, shapes and values."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def save_state(folder: Path, state: Mapping[str, Any]) -> None:
@@ -153,7 +181,13 @@ def _read_state(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
     try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            damaged = archive.testzip()
+        if damaged is not None:
+            raise CheckpointError(f"{path} is damaged: {damaged} does not have its checksum")
         state = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    except CheckpointError:
+        raise
     except Exception as error:
         # A damaged archive fails anywhere inside the unpickler, with nearly any exception.
         raise CheckpointError(f"{path} is cut short or is no checkpoint") from error

@@ -320,6 +320,18 @@ class Trainer:
         Raises:
             CheckpointError: the state belongs to another data set or model.
         """
+        try:
+            self._load_state(state)
+        except CheckpointError:
+            raise
+        except (KeyError, TypeError, AttributeError, IndexError, ValueError, RuntimeError) as error:
+            reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+            raise CheckpointError(
+                f"the checkpoint is not what this version of maxk saves ({reason}); "
+                "start the run again in another folder"
+            ) from error
+
+    def _load_state(self, state: Mapping[str, Any]) -> None:
         mine, other = self._shape(), state["shape"]
         for name, value in mine.items():
             if other.get(name) != value:
@@ -341,6 +353,9 @@ class Trainer:
                     "from the seed and the run does not continue bit for bit",
                     name,
                 )
+        # Tried at once, since a generator refuses a state that is not its own.
+        with self._own_random():
+            pass
         self.history = [Epoch(**e) for e in state["history"]]
         self.best = None if state["best"] is None else Best(**state["best"])
         self._peak = state["peak_memory"]

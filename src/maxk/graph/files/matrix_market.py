@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import re
 from pathlib import Path
@@ -35,6 +36,7 @@ def read_matrix_market(path: Path) -> Edges:
     from scipy.io import mminfo, mmread
 
     check_file(path)
+    zipped = path.suffix.lower() == ".gz"
     try:
         rows, columns, entries, kind, field, _ = mminfo(path)
         if kind != "coordinate" or field == "complex":
@@ -43,7 +45,8 @@ def read_matrix_market(path: Path) -> Edges:
                 f"got {kind} {field}"
             )
         _check_size(path, entries)
-        matrix: Any = mmread(path)
+        with gzip.open(path) if zipped else path.open("rb") as stream:
+            matrix: Any = mmread(_Careful(stream))
     except DataError:
         raise
     except DAMAGE as error:
@@ -57,6 +60,28 @@ def read_matrix_market(path: Path) -> Edges:
         weight = torch.from_numpy(matrix.data.astype(np.float32))
         check_finite(weight, f"{path}: entry")
     return Edges(torch.from_numpy(index), weight, num_src=columns, num_dst=rows)
+
+
+class _Careful:
+    """A stream that SciPy's parser reads to its end and no further.
+
+    The parser looks for the end of a line with C's string functions: behind a last line without
+    one, and at a null byte, it reads memory that is not its own.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._ended = False
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes; an end of line more at the end of the file."""
+        data: bytes = self._stream.read(size)
+        if b"\0" in data:
+            raise ValueError("holds a null byte, so it is no text")
+        if not data and not self._ended:
+            self._ended = True
+            return b"\n"
+        return data
 
 
 def _check_size(path: Path, entries: int) -> None:
