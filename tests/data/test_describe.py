@@ -118,7 +118,7 @@ def test_memory_follows_the_formula() -> None:
     assert estimate_memory(graph, relu, device="cuda") == on_gpu
     # 300 columns need 16-bit column numbers.
     maxk = estimate_memory(graph, ModelShape("sage", "maxk", hidden, layers, k))
-    assert maxk == base + layers * (12 * nodes * hidden + nodes * k * 6)
+    assert maxk == base + layers * (8 * nodes * hidden + nodes * k * 10)
 
 
 @pytest.mark.parametrize("norm", ["layer", "none"])

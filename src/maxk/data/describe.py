@@ -248,7 +248,7 @@ class ModelShape:
 # Dense N x D matrices that each layer keeps for backward beside what its norm and dropout keep, and
 # those that a step works on. Counted on the CPU for 1 to 4 layers of each model.
 _KEPT_RELU = 2
-_KEPT_MAXK = {"sage": 2, "gcn": 1, "gin": 2}
+_KEPT_MAXK = 1
 _AT_WORK = 2
 
 
@@ -266,13 +266,15 @@ def estimate_memory(
       4 D and :math:`2 D^2` for GraphSAGE, :math:`D^2` for GCN and GIN;
     - :math:`S` what a layer keeps for its backward pass. ReLU: :math:`4 N D` for the activation,
       the aggregate and what the norm reads, and with dropout for the dropped activation (GCN needs
-      none) and :math:`m N D` for its mask. MaxK: the same without activation and mask, but
-      :math:`N k (c + m)` for column numbers and mask. c is the bytes of a column number, m those of
-      an entry of dropout's mask: 4 on a CPU, 1 on a GPU;
-    - W = 2 dense matrices that a step works on, 3 without a norm; logits and their gradient.
+      none) and :math:`m N D` for its mask. MaxK: :math:`4 N D` for the aggregate and what the norm
+      reads, and :math:`N k (v + c + m)` for values, column numbers and mask. v is 4 where a node's
+      own term reads the values (not in GCN), c the bytes of a column number, m those of an entry of
+      dropout's mask: 4 on a CPU, 1 on a GPU;
+    - W = 2 dense matrices that a step works on, 3 without a norm (MaxK: in GraphSAGE only); logits
+      and their gradient.
 
-    The tensors of a step, counted on graphs of 7,650 and 11,758 nodes with D = 256, lie within 2 %
-    of it; without a norm it is up to a fifth too much. The framework itself, and libraries'
+    The tensors of a step, counted on graphs of 7,650 and 11,758 nodes with D = 256, lie within 3 %
+    of it; for ReLU without a norm it is up to a fifth too much. The framework itself, and libraries'
     workspaces, come on top.
 
     Args:
@@ -303,8 +305,9 @@ def estimate_memory(
         kept = (_KEPT_RELU + normed + dropped) * dense + nodes * hidden * mask
     else:
         column = 1 if hidden <= 256 else 2 if hidden <= 32768 else 4
-        kept = (_KEPT_MAXK[model.model] + normed) * dense + nodes * model.k * (column + mask)
-    work = (_AT_WORK + (not normed)) * dense
+        value = 0 if model.model == "gcn" else 4
+        kept = (_KEPT_MAXK + normed) * dense + nodes * model.k * (value + column + mask)
+    work = (_AT_WORK + (not normed and (relu or model.model == "sage"))) * dense
     return total + 16 * parameters + model.layers * kept + work + 8 * nodes * classes
 
 
