@@ -274,8 +274,8 @@ def estimate_memory(
       and their gradient.
 
     The tensors of a step, counted on graphs of 7,650 and 11,758 nodes with D = 256, lie within 3 %
-    of it; for ReLU without a norm it is up to a fifth too much. The framework itself, and libraries'
-    workspaces, come on top.
+    of it; for ReLU without a norm it is up to a fifth too much. The framework itself, and
+    libraries' workspaces, come on top.
 
     Args:
         data: a data set, or a bare graph (then F = D and C = 1).
