@@ -151,7 +151,7 @@ def zipped(draw: random.Random) -> bytes:
             "a\0b.npy",
             "x.npy",
             "\n.npy",
-            "",
+            ".npy",
         ]
         for _ in range(draw.randint(1, 4)):
             name = draw.choice(names)
