@@ -44,6 +44,17 @@ def test_sparse_features_and_patience(device, tmp_path):
     assert (outcome.best_epoch, outcome.test) == (watched["best_epoch"], watched["test"])
 
 
+def test_a_foreign_evaluator_is_asked():
+    data = replace(load("digits"), evaluator=lambda logits, y: 0.5 + float(logits.shape[0]) / 1e4)
+    watched = Trainer(SMALL, data).fit()
+    outcome = UnwatchedTrainer(SMALL, data).run()
+    assert (outcome.test, outcome.val) == (watched["test"], watched["val"])
+    assert (outcome.best_epoch, outcome.kept, outcome.epochs) == (1, 0.25, 12)
+    wild = UnwatchedTrainer(replace(SMALL, lr=1e30, norm="none"), data).run()
+    assert wild.diverged is not None
+    assert wild.test is None
+
+
 def test_a_diverged_run_has_no_score():
     outcome = UnwatchedTrainer(replace(SMALL, lr=1e30, norm="none")).run()
     assert outcome.diverged is not None
