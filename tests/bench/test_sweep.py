@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from maxk.bench.sweep import picture, run, score, verdict, work
-from maxk.bench.sweep.jobs import Request, jobs, settings
+from maxk.bench.sweep.jobs import Request, jobs, parse_overrides, settings
 from maxk.bench.sweep.score import Score, Setting, Speed
 from maxk.cli.main import main
 from maxk.cli.words import spread
@@ -63,6 +63,14 @@ def test_another_recipe_is_another_setting(request_: Request, recipes: Path) -> 
     assert digest() == before
     (recipes / "digits-sage.toml").write_text(RECIPE.replace("0.01", "0.02"))
     assert digest() != before
+
+
+def test_settings_that_win_over_the_recipe(request_: Request) -> None:
+    words = ["layers=2", "self-loops=true"]
+    (first, *_) = jobs(replace(request_, overrides=parse_overrides(words)))
+    assert (first.config.layers, first.config.self_loops, first.config.lr) == (2, True, 0.01)
+    assert first.setting.recipe == "digits-sage.toml layers=2 self-loops=True"
+    assert first.setting.settings != jobs(request_)[0].setting.settings
 
 
 def test_no_k_fits(request_: Request) -> None:
@@ -229,6 +237,18 @@ def test_a_setting_that_diverged_is_worse_and_other_recipes_are_not_compared() -
     assert [v.setting.settings for v in verdict.verdicts([*study(), foreign])].count("other") == 0
 
 
+def test_what_was_set_beside_a_recipe_is_told_and_not_drawn() -> None:
+    changed = [replace(row, recipe="x.toml layers=2", settings="1") for row in study()]
+    found = run.Study((*study(), *changed), (), tuple(verdict.verdicts([*study(), *changed])))
+    plain, other = verdict.sentences(found.verdicts, [])
+    assert plain.startswith("digits, sage, maxk: k = 4")
+    assert other.startswith("digits (layers=2), sage, maxk: k = 4")
+    ((name, part),) = run.parts(found)
+    assert (name, {v.setting.settings for v in part.verdicts}) == ("digits", {""})
+    alone = run.Study(tuple(changed), (), tuple(verdict.verdicts(changed)))
+    assert len(run.parts(alone)[0][1].verdicts) == 5
+
+
 def test_the_picture_shows_what_was_measured(tmp_path: Path) -> None:
     rows = study()
     found = verdict.verdicts(rows)
@@ -265,6 +285,10 @@ def test_the_command(recipes: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     ("sweep digits --nonlinearity gelu", "--nonlinearity must be one of maxk, maxk-grouped"),
     ("sweep nowhere --device cpu", "no data set is called 'nowhere'"),
     ("sweep", "Missing argument"),
+    ("sweep digits --set layers", "--set must be a setting and its value, as layers=4"),
+    ("sweep digits --set layer=4", "--set has an unknown key 'layer'; did you mean 'layers'?"),
+    ("sweep digits --set layers=2.5", "--layers must be a whole number, got '2.5'"),
+    ("sweep digits --set k=4", "--set k cannot be"),
 ])  # fmt: skip
 def test_wrong_words(words: str, message: str, capsys: pytest.CaptureFixture[str],
                      tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip

@@ -44,8 +44,13 @@ def sweep(
         Path,
         typer.Option(metavar="DIR", help="Folder of <dataset>-<model>.toml; else the defaults."),
     ] = Path("recipes"),
-    epochs: Annotated[
-        int | None, typer.Option(min=1, help="Epochs of every run instead of the recipe's.")
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE...",
+            help="Settings of maxk train that win over the recipes, as layers=4 dropout=0.2.",
+        ),
     ] = None,
     device: Annotated[
         str, typer.Option(metavar="TEXT", help="auto, cpu, cuda or cuda:N.")
@@ -81,7 +86,7 @@ def sweep(
         groups=groups,
         recipes=recipes,
         device=device,
-        overrides={"cuda_graph": cuda_graph} | ({} if epochs is None else {"epochs": epochs}),
+        overrides={**jobs.parse_overrides(settings or ()), "cuda_graph": cuda_graph},
     )
     one_of("models", request.models, jobs.MODELS)
     one_of("nonlinearity", request.nonlinearities, jobs.NONLINEARITIES)

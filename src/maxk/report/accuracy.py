@@ -50,7 +50,7 @@ def _scores(verdicts: Sequence[Verdict], scores: Sequence[Score]) -> str:
         cells = {v.setting.k: v for v in verdicts if v.setting.field == field}
         first = next(iter(cells.values()))
         width = next((s.hidden for s in scores if s.field == field), None)
-        line = [field[0], str(width), str(max(v.runs for v in cells.values()))]
+        line = [first.setting.place, str(width), str(max(v.runs for v in cells.values()))]
         line.append(percent(first.relu, first.relu_deviation))
         line += [_cell(cells.get(k)) for k in ks]
         body.append(line)
@@ -72,7 +72,7 @@ def _speeds(speeds: Sequence[Speed]) -> str:
     for field in dict.fromkeys(s.field for s in speeds):
         cells = {s.k: s for s in speeds if s.field == field}
         first = next(iter(cells.values()))
-        line = [field[0], f"{first.ms * first.ratio:.2f}"]
+        line = [first.place, f"{first.ms * first.ratio:.2f}"]
         line += [_speed(cells.get(k)) for k in ks]
         body.append([*line, f"{first.ceiling:.2f}"])
     return markdown(["graph", "ReLU, ms", *(f"k = {k}" for k in ks), "ceiling"], body)

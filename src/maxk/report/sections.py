@@ -126,13 +126,9 @@ def pictures(inputs: Inputs) -> list[tuple[str, bytes]]:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "picture.png"
         for _, study in inputs.studies:
-            for name in dict.fromkeys(row.dataset for row in study.scores):
-                compared = [v for v in study.verdicts if v.setting.dataset == name]
-                if compared:
-                    scores = [row for row in study.scores if row.dataset == name]
-                    timed = [row for row in study.speeds if row.dataset == name]
-                    picture.draw(scores, compared, timed, out)
-                    found.append((f"{name}: accuracy and speed over k", out.read_bytes()))
+            for name, part in sweeps.parts(study):
+                picture.draw(part.scores, part.verdicts, part.speeds, out)
+                found.append((f"{name}: accuracy and speed over k", out.read_bytes()))
         for against in _AGAINST:
             rows = [row for row in inputs.rows if row.against == against]
             if any(

@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from maxk.bench.sweep.score import Setting
 from maxk.core.errors import ConfigError
-from maxk.train.config import TrainConfig, read_toml
+from maxk.train.config import TrainConfig, field_types, from_keys, parse_flag, read_toml
 
 KS = (2, 4, 8, 16, 32, 64, 96, 128, 192)
 MODELS = ("sage", "gcn", "gin")
@@ -38,7 +38,7 @@ class Request:
         recipes: Folder of ``<dataset>-<model>.toml``; a data set without one runs with the
             defaults of ``maxk train``.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
-        overrides: Settings that win over every recipe.
+        overrides: Settings that win over every recipe; rows carry them behind the recipe's name.
     """
 
     datasets: tuple[str, ...]
@@ -129,7 +129,36 @@ def _recipe(request: Request, dataset: str, model: str) -> tuple[str, dict[str, 
     told = {name: value for name, value in sorted(table.items()) if name not in _PLACE}
     table["device"] = request.device
     digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:8]
-    return path.name if path.exists() else "", table, digest
+    words = [path.name] if path.exists() else []
+    words += [
+        f"{name.replace('_', '-')}={value}"
+        for name, value in request.overrides.items()
+        if name not in _PLACE
+    ]
+    return " ".join(words), table, digest
+
+
+def parse_overrides(words: Sequence[str]) -> dict[str, Any]:
+    """Reads ``layers=4`` as a setting of ``maxk train``.
+
+    Raises:
+        ConfigError: it has no ``=``, or names no setting, or one that a sweep varies itself.
+
+    Example:
+        >>> parse_overrides(["layers=4", "weight-decay=0.1", "self-loops=true"])
+        {'layers': 4, 'weight_decay': 0.1, 'self_loops': True}
+    """
+    found: dict[str, Any] = {}
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not equals:
+            raise ConfigError(f"--set must be a setting and its value, as layers=4, got {word!r}")
+        (name,) = from_keys({key: text}, "--set")
+        if name in _VARIED or name in _PLACE:
+            raise ConfigError(f"--set {key} cannot be: the sweep varies it, or has a flag for it")
+        value = {"true": True, "false": False}.get(text) if field_types()[name] is bool else None
+        found[name] = parse_flag(name, text) if value is None else value
+    return found
 
 
 def _name(dataset: str) -> str:

@@ -139,11 +139,20 @@ def draw(study: Study, out: Path) -> list[Path]:
     Raises:
         MaxKError: matplotlib is missing.
     """
+    return [
+        picture.draw(part.scores, part.verdicts, part.speeds, out / f"{name}.png")
+        for name, part in parts(study)
+    ]
+
+
+def parts(study: Study) -> list[tuple[str, Study]]:
+    """Returns what can be drawn of each data set: under plain recipes, where there are any."""
     found = []
-    for name in dict.fromkeys(row.dataset for row in study.scores):
-        compared = [v for v in study.verdicts if v.setting.dataset == name]
-        if compared:
-            scores = [row for row in study.scores if row.dataset == name]
-            timed = [row for row in study.speeds if row.dataset == name]
-            found.append(picture.draw(scores, compared, timed, out / f"{name}.png"))
+    for name in dict.fromkeys(v.setting.dataset for v in study.verdicts):
+        mine = [v for v in study.verdicts if v.setting.dataset == name]
+        plain = [v for v in mine if v.setting.place == name] or mine
+        fields = {v.setting.field for v in plain}
+        scores = [row for row in study.scores if row.field in fields]
+        speeds = [row for row in study.speeds if row.field in fields]
+        found.append((name, Study(tuple(scores), tuple(speeds), tuple(plain))))
     return found

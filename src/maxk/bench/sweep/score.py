@@ -26,7 +26,8 @@ class Setting:
         nonlinearity: Its name.
         k: Kept entries a row, or as many on average; None for ``relu``.
         groups: Blocks of columns that share k; None where nothing is stored as CBSR.
-        recipe: File of the settings; empty for the defaults.
+        recipe: File of the settings, and what was set beside it, as ``cora-gcn.toml layers=3``;
+            empty for the defaults.
         settings: Digest of what the recipe says, so that another recipe is another setting.
     """
 
@@ -42,6 +43,12 @@ class Setting:
     def field(self) -> tuple[str, str, str, str]:
         """What it shares with those it is compared with."""
         return self.dataset, self.model, self.recipe, self.settings
+
+    @property
+    def place(self) -> str:
+        """The data set, with what was set beside the recipe."""
+        changed = " ".join(word for word in self.recipe.split() if not word.endswith(".toml"))
+        return f"{self.dataset} ({changed})" if changed else self.dataset
 
 
 @dataclass(frozen=True)

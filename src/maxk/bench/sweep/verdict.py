@@ -137,7 +137,7 @@ def sentences(found: Sequence[Verdict], speeds: Iterable[Speed]) -> list[str]:
 
 def _sentence(group: Sequence[Verdict], timed: dict[Setting, Speed]) -> str:
     first = group[0]
-    what = f"{first.setting.dataset}, {first.setting.model}, {first.setting.nonlinearity}"
+    what = f"{first.setting.place}, {first.setting.model}, {first.setting.nonlinearity}"
     equal = next((v for v in group if v.word != "worse"), None)
     runs = max(v.runs for v in group)
     if runs < FEWEST:
