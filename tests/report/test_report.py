@@ -43,7 +43,7 @@ def test_missing_results_are_named(tmp_path: Path) -> None:
 
 
 def test_scores_are_not_times(tmp_path: Path) -> None:
-    for folder in ("accuracy", "cpu"):
+    for folder in ("accuracy", "approximation", "cpu"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "rows.jsonl").touch()
     assert files([tmp_path]) == [tmp_path / "cpu" / "rows.jsonl"]

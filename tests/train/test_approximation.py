@@ -103,6 +103,21 @@ def test_the_table_shows_medians() -> None:
     assert report.table(fits).splitlines()[-1] == "| abs | MaxK, k = 2 | 2.0e-01 (6.0e-01) |"
 
 
+def test_the_picture_has_a_line_a_network_and_a_panel_a_function() -> None:
+    fits = [
+        Fit(function, "maxk" if k else "relu", "k = 2" if k else "", width, k, seed, rmse, 1.0, 9)
+        for function in ("abs", "sin", "square")
+        for width, rmse in ((4, 0.2), (8, 0.1))
+        for k in (None, 2)
+        for seed in range(2)
+    ]
+    panels = report.figure(fits).axes
+    assert [panel.get_title() for panel in panels] == ["|x|", "sin 2πx", "x²", ""]
+    for panel in panels[:3]:
+        assert [list(line.get_ydata()) for line in panel.lines] == [[0.2, 0.1]] * 2
+    assert not panels[3].axison
+
+
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "page.md"
     page.write_text("a\n<!-- results -->\n<!-- /results -->\nb\n")

@@ -11,6 +11,8 @@ from maxk.core.errors import MaxKError
 from maxk.report.table import markdown
 from maxk.train.approximation import Fit
 
+_TITLES = {"square": "x²", "sin": "sin 2πx", "abs": "|x|", "surface": "sin πx cos πy"}
+
 
 def label(fit: Fit) -> str:
     """What a row or a line is called."""
@@ -33,20 +35,31 @@ def table(fits: Sequence[Fit]) -> str:
 
 
 def draw(fits: Sequence[Fit], out: Path) -> Path:
-    """Draws the error over the width, a panel a function: median and range of the seeds.
+    """Draws the error over the width, a panel a function: median of the seeds, and their range.
 
     Raises:
         MaxKError: matplotlib is missing.
     """
+    out.parent.mkdir(parents=True, exist_ok=True)
+    figure(fits).savefig(out, dpi=150)
+    return out
+
+
+def figure(fits: Sequence[Fit]) -> Any:
+    """Returns the picture of :func:`draw` as a matplotlib figure."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise MaxKError("pictures need matplotlib; pip install 'maxk[plot]'") from None
     functions = list(dict.fromkeys(fit.function for fit in fits))
-    page = Figure(figsize=(3.6 * len(functions) + 0.6, 3.9), layout="constrained")
-    panels: Any = page.subplots(1, len(functions), squeeze=False, sharey=True)[0]
+    columns = min(2, len(functions))
+    lines = -(-len(functions) // columns)
+    page = Figure(figsize=(4.4 * columns, 3.0 * lines + 0.5), layout="constrained")
+    panels: list[Any] = list(page.subplots(lines, columns, squeeze=False).flat)
     widths = sorted({fit.width for fit in fits})
-    for panel, function in zip(panels, functions, strict=True):
+    for empty in panels[len(functions) :]:
+        empty.set_axis_off()
+    for panel, function in zip(panels, functions, strict=False):
         for (name, hidden), group in _lines(fits).items():
             if name != function:
                 continue
@@ -56,17 +69,15 @@ def draw(fits: Sequence[Fit], out: Path) -> Path:
             (line,) = panel.plot(widths, middle, label=hidden, linewidth=1.2, **style)
             low, high = [min(v) for v in by_width], [max(v) for v in by_width]
             panel.fill_between(widths, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
-        panel.set(xscale="log", yscale="log", title=function, xlabel="hidden units H")
+        panel.set(xscale="log", yscale="log", title=_TITLES[function], xlabel="hidden units H")
         panel.set_xscale("log", base=2)
         panel.set_xticks(widths, [str(w) for w in widths])
         panel.minorticks_off()
         panel.grid(alpha=0.25)
-    panels[0].set_ylabel("root mean square error")
+        panel.set_ylabel("root mean square error")
     handles, names = panels[0].get_legend_handles_labels()
     page.legend(handles, names, loc="outside lower center", ncols=len(names), fontsize="small")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    page.savefig(out, dpi=150)
-    return out
+    return page
 
 
 def _lines(fits: Sequence[Fit]) -> dict[tuple[str, str], list[Fit]]:

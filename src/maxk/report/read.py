@@ -10,14 +10,14 @@ from maxk.core.errors import DataError
 from maxk.measure import record
 from maxk.measure.record import Row
 
-#: Folder of scores beside the folders of times.
-SCORES = "accuracy"
+#: Folders of scores and of errors beside the folders of times.
+OTHERS = ("accuracy", "approximation")
 
 
 def files(paths: Iterable[Path | str]) -> list[Path]:
     """Returns the ``.jsonl`` files that paths name; folders are searched to the bottom.
 
-    Folders named ``accuracy`` and the files of a sweep hold scores, another kind of row, and are
+    Folders named as in :data:`OTHERS` and the files of a sweep hold rows of another kind, and are
     passed over.
 
     Raises:
@@ -29,7 +29,7 @@ def files(paths: Iterable[Path | str]) -> list[Path]:
             inside = [
                 file
                 for file in sorted(path.rglob("*.jsonl"))
-                if SCORES not in file.relative_to(path).parts
+                if not set(OTHERS) & set(file.relative_to(path).parts)
                 and file.name not in (score.SCORES, score.SPEEDS)
             ]
             if not inside:
