@@ -58,7 +58,8 @@ def test_one_is_shown(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr().out
     for text in (
         "112 (multi-label), scored by ROC AUC",
-        "0.21 GB",
+        "210 MB",
+        "SHA-256    1cd3113dc2a6f0c87a549332b77d78be45cf99804c254c18d9c72029164a0859",
         'pip install "maxk[data]"',
         f"{folder}/ogbn_proteins/raw/",
         "edge-feat.csv.gz (missing)",

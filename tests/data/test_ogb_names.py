@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from data import raw_files
-from data.conftest import edges, masks, refused
+from data.conftest import edges, known, masks, refused
 from data.raw_files import NODES, PAIRS
 from maxk.data.catalog import catalog
 from maxk.data.load import load
@@ -127,9 +127,15 @@ def test_labels_of_ones_own_are_not_ogbs_to_score(folder: Path) -> None:
     assert load("ogbn-arxiv", labels=folder / "mine.npy").evaluator is None
 
 
-def test_an_archive_put_there_by_hand_is_unpacked(folder: Path) -> None:
+def test_an_archive_put_there_by_hand_is_checked_and_unpacked(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     arxiv(folder)
     archive = packed(folder, "arxiv")
+    refused("ogbn-arxiv", f"{archive} is not the known arxiv.zip: its SHA-256 is ",
+            f"or unpack it into {folder / 'ogbn_arxiv'}/ yourself")  # fmt: skip
+    assert archive.is_file()
+    known(monkeypatch, "ogbn-arxiv", archive)
     assert edges(load("ogbn-arxiv")) == set(PAIRS)
     assert not archive.exists()
     assert sorted(path.name for path in folder.iterdir()) == ["ogbn_arxiv"]
@@ -145,13 +151,16 @@ def test_a_large_download_asks_nothing(folder: Path, monkeypatch: pytest.MonkeyP
         "download_url",
         lambda url, where: shutil.copy(kept, Path(where) / url.rpartition("/")[2]),
     )
+    refused("ogbn-products", "products.zip is not the known products.zip")
+    assert list(folder.iterdir()) == [kept], "what was fetched is not kept"
+    known(monkeypatch, "ogbn-products", kept)
     assert load("ogbn-products").num_nodes == NODES
 
 
 def test_no_network(folder: Path) -> None:
     refused(
         "ogbn-products", "ogbn-products cannot be fetched (", "no network here",
-        "get products.zip from http://snap.stanford.edu/ogb/data/nodeproppred/products.zip "
+        "get http://snap.stanford.edu/ogb/data/nodeproppred/products.zip "
         f"and put it, still packed, into {folder}/",
     )  # fmt: skip
     assert not list(folder.iterdir())
@@ -162,7 +171,7 @@ def test_another_release_is_an_error_and_no_question(folder: Path) -> None:
     refused("ogbn-arxiv", f"{folder / 'ogbn_arxiv'} lacks RELEASE_v1.txt", "delete the folder")
 
 
-def test_a_damaged_archive(folder: Path) -> None:
+def test_a_damaged_archive(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arxiv(folder)
     archive = packed(folder, "arxiv")
     archive.write_bytes(archive.read_bytes()[:-200])
@@ -170,6 +179,7 @@ def test_a_damaged_archive(folder: Path) -> None:
     assert archive.is_file()
     with zipfile.ZipFile(archive, "w") as other:
         other.writestr("holiday/photo.txt", "sea")
+    known(monkeypatch, "ogbn-arxiv", archive)
     refused("ogbn-arxiv", f"{archive} holds no folder with raw/ in it, so it is not ogbn-arxiv")
 
 
@@ -247,4 +257,5 @@ def test_the_catalog_agrees_with_ogbs_table() -> None:
         tasks = int(table["num tasks"][name])
         assert entry.multi_label == (tasks > 1)
         assert entry.classes == (tasks if tasks > 1 else int(table["num classes"][name]))
+        assert entry.archive == entry.page.rpartition("/")[2]
         assert entry.folder == f"{name.replace('-', '_')}/raw"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import socket
 import sys
@@ -15,7 +14,7 @@ import pytest
 import torch
 
 from data import raw_files
-from data.conftest import edges, masks, refused
+from data.conftest import edges, known, masks, refused
 from data.raw_files import NODES, PAIRS
 from maxk.core.errors import DataError
 from maxk.data.catalog import Entry, catalog
@@ -125,17 +124,13 @@ def test_ppi_is_one_graph_of_many(folder: Path) -> None:
 def test_no_network(folder: Path) -> None:
     refused(
         "reddit", "reddit cannot be fetched (", "no network here",
-        "get https://data.dgl.ai/dataset/reddit.zip and unpack reddit_data.npz, reddit_graph.npz "
+        "get https://data.dgl.ai/dataset/reddit.zip and put it, still packed, "
         f"into {folder}/Reddit/raw/",
     )  # fmt: skip
     raw_files.reddit(folder / "by_hand")
     (folder / "by_hand").replace(folder / "Reddit/raw")
     assert load("reddit").num_nodes == NODES
     refused("cora", "ind.cora.test.index", "https://github.com/kimiyoung/planetoid")
-
-
-def truncate(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-100])
 
 
 @pytest.mark.parametrize(("name", "make", "file"), [
@@ -155,20 +150,61 @@ def test_a_truncated_file_is_named(
     assert path.is_file(), "what the user put there stays"
 
 
+def packed(files: Path, archive: Path) -> Path:
+    with zipfile.ZipFile(archive, "w") as made:
+        for file in files.iterdir():
+            made.write(file, file.name)
+    return archive
+
+
+def serves(monkeypatch: pytest.MonkeyPatch, archive: Path) -> None:
+    """A server that sends this file, whatever is asked."""
+
+    def download(url: str, where: str) -> str:
+        path = Path(where) / url.rpartition("/")[2]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return str(path if path.exists() else shutil.copyfile(archive, path))
+
+    monkeypatch.setattr("torch_geometric.data.download_url", download)
+
+
+def test_an_archive_is_checked_and_unpacked(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outside = tmp_path_factory.mktemp("server")
+    for name, make in (("reddit", raw_files.reddit), ("ppi", raw_files.ppi)):
+        make(outside / name)
+        archive = packed(outside / name, outside / f"{name}.zip")
+        serves(monkeypatch, archive)
+        where = folder / str(catalog()[name].archive)
+        refused(
+            name, f"{where} is not the known {name}.zip: its SHA-256 is ",
+            f", expected {catalog()[name].sha256}; get it from https://data.dgl.ai/dataset/{name}",
+            f"or unpack it into {folder / catalog()[name].folder}/ yourself if you trust it",
+        )  # fmt: skip
+        assert not where.exists(), "what was fetched is not kept"
+        with monkeypatch.context() as patch:
+            known(patch, name, archive)
+            assert load(name).num_nodes in (NODES, 4 * NODES)
+        assert not where.exists()
+
+
+def test_an_archive_put_there_by_hand_is_checked_and_kept(folder: Path) -> None:
+    raw_files.reddit(folder / "files")
+    (folder / "Reddit/raw").mkdir(parents=True)
+    archive = packed(folder / "files", folder / "Reddit/raw/reddit.zip")
+    refused("reddit", f"{archive} is not the known reddit.zip")
+    assert archive.is_file()
+
+
 def test_an_archive_that_came_damaged_is_fetched_anew(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from torch_geometric.datasets import reddit
-
-    def half(url: str, where: str) -> str:
-        path = Path(where) / "reddit.zip"
-        with zipfile.ZipFile(path, "w") as archive:
-            archive.writestr("reddit_data.npz", os.urandom(1000))
-        path.write_bytes(path.read_bytes()[:500])
-        return str(path)
-
-    monkeypatch.setattr(reddit, "download_url", half)
-    refused("reddit", "reddit.zip came damaged (BadZipFile", "and unpack reddit_data.npz")
+    raw_files.reddit(folder / "files")
+    archive = packed(folder / "files", folder / "half")
+    archive.write_bytes(archive.read_bytes()[:500])
+    serves(monkeypatch, archive)
+    refused("reddit", "reddit.zip came damaged (BadZipFile", "and put it, still packed, into ")
     assert not (folder / "Reddit/raw/reddit.zip").exists()
 
 
@@ -220,12 +256,10 @@ def test_a_path_is_no_name(folder: Path) -> None:
 
 
 def test_a_silent_server_is_given_up(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from torch_geometric.datasets import reddit
-
     def silent(url: str, where: str) -> str:
         raise TimeoutError(f"nothing for {socket.getdefaulttimeout():.0f} s")
 
-    monkeypatch.setattr(reddit, "download_url", silent)
+    monkeypatch.setattr("torch_geometric.data.download_url", silent)
     refused("reddit", "reddit cannot be fetched (TimeoutError: nothing for 60 s); get ")
     assert socket.getdefaulttimeout() is None
 

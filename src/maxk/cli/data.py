@@ -97,9 +97,10 @@ def show(
         "classes": f"{_count(entry.classes)} ({kind}), scored by {METRIC_WORDS[entry.metric]}",
         "split": entry.split,
         "licence": entry.licence or "unknown",
-        "download": "unknown" if entry.download is None else f"{entry.download / 1e9:.2g} GB",
+        "download": "unknown" if entry.download is None else f"{entry.download / 1e6:,.0f} MB",
         "loaded by": f'{module}: {entry.loader}(root{arguments}); pip install "{extra}"',
         "published": entry.page,
+        "SHA-256": entry.sha256 or "unknown",
         "folder": f"{folder / entry.folder}/",
         "files": ", ".join(f"{f} (missing)" if f in missing else f for f in entry.files),
     }

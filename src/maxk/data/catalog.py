@@ -38,7 +38,9 @@ class Entry:
         classes: C.
         multi_label: Whether a node may carry several labels.
         licence: Of the data, or of the repository that publishes them.
-        download: Bytes to fetch, rounded.
+        archive: Where the class looks for the one packed file of all, below the data folder.
+        sha256: Of this archive.
+        download: Bytes to fetch, about.
         pickles: Whether the files are Python pickles, which can run code when they are read.
         remark: A sentence for whoever trains on it.
         arguments: What the class is called with, beside the folder.
@@ -59,16 +61,13 @@ class Entry:
     classes: int | None = None
     multi_label: bool = False
     licence: str | None = None
+    archive: str | None = None
+    sha256: str | None = None
     download: int | None = None
     pickles: bool = False
     remark: str = ""
     arguments: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     parts: tuple[str, ...] = ()
-
-    @property
-    def archive(self) -> str | None:
-        """The archive that holds all files, where they are published as one."""
-        return self.page.rpartition("/")[2] if self.page.endswith(".zip") else None
 
     def missing(self, root: Path) -> list[str]:
         """Returns the files that do not lie in the folder yet."""

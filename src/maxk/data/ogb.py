@@ -18,7 +18,7 @@ import torch
 
 from maxk.core.errors import DataError
 from maxk.data.catalog import Entry, needs
-from maxk.data.remote import contents, explain, impatient
+from maxk.data.remote import contents, explain, impatient, verify
 from maxk.data.source import MASKS, Source
 from maxk.graph.files import Edges
 
@@ -161,10 +161,12 @@ def _fetch(entry: Entry, root: Path) -> None:
     from ogb.utils.url import download_url, extract_zip
 
     archive = root / str(entry.archive)
-    if not archive.is_file():
-        size = "" if entry.download is None else f", about {entry.download / 1e9:.2g} GB"
+    fetched = not archive.is_file()
+    if fetched:
+        size = "" if entry.download is None else f", about {entry.download / 1e6:,.0f} MB"
         log.info("fetching %s from %s%s", entry.name, entry.page, size)
     download_url(entry.page, str(root))
+    verify(entry, root, fetched=fetched)
     # Unpacked aside, so that an interrupt leaves no half folder under the final name.
     aside = root / f".{entry.name}.unpacking"
     shutil.rmtree(aside, ignore_errors=True)

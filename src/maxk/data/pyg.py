@@ -10,7 +10,7 @@ import torch
 
 from maxk.core.errors import DataError
 from maxk.data.catalog import Entry, needs
-from maxk.data.remote import contents, explain, impatient
+from maxk.data.remote import contents, explain, impatient, verify
 from maxk.data.source import MASKS, Source
 from maxk.graph.files import Edges
 
@@ -48,8 +48,12 @@ def read_pyg(entry: Entry, root: Path) -> Source:
     try:
         with impatient(), warnings.catch_warnings():
             warnings.filterwarnings("error", message="Weights only load failed")
+            if entry.archive is not None and entry.missing(root):
+                _fetch(entry, root)
             loaded = [loader(str(root / entry.loader), **entry.arguments, **call) for call in calls]
             graphs = [[held[i] for i in range(len(held))] for held in loaded]
+    except DataError:
+        raise
     except Exception as error:
         # A processed file is read only where the files it is made from are not needed.
         read = processed if kept and not entry.missing(root) else None
@@ -62,6 +66,16 @@ def read_pyg(entry: Entry, root: Path) -> Source:
     source.y = data.y.numpy()
     source.masks = {mask: data[mask].numpy() for mask in MASKS if mask in data}
     return source
+
+
+def _fetch(entry: Entry, root: Path) -> None:
+    """Puts the archive where the class unpacks it, so that it can be checked before."""
+    from torch_geometric.data import download_url
+
+    path = root / str(entry.archive)
+    fetched = not path.is_file()
+    download_url(entry.page, str(path.parent))
+    verify(entry, root, fetched=fetched)
 
 
 def thin(x: Tensor) -> NDArray[Any] | Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import hashlib
 import json
 import pickletools
 import re
@@ -76,6 +77,36 @@ def explain(
     )
 
 
+def verify(entry: Entry, root: Path, *, fetched: bool) -> None:
+    """Compares the archive of a data set with its known checksum.
+
+    An archive that cannot be unpacked is left to whoever unpacks it.
+
+    Args:
+        entry: the data set; one without archive or checksum passes.
+        root: the data folder.
+        fetched: whether the archive came just now; then a wrong one is removed.
+
+    Raises:
+        DataError: it is whole, but another file.
+    """
+    if entry.archive is None or entry.sha256 is None:
+        return
+    path = root / entry.archive
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found == entry.sha256 or damage(path) is not None:
+        return
+    if fetched:
+        path.unlink()
+    folder = root / entry.folder
+    place = folder.parent if entry.source == "ogb" else folder
+    raise DataError(
+        f"{path} is not the known {path.name}: its SHA-256 is {found}, expected {entry.sha256}; "
+        f"get it from {entry.page}, or unpack it into {place}/ yourself if you trust it"
+    )
+
+
 def contents(entry: Entry, root: Path) -> set[Path]:
     """Returns the files of a data set that are there: raw ones, their archive, OGB's split."""
     folder = root / entry.folder
@@ -115,13 +146,12 @@ def damage(path: Path) -> str | None:
 
 
 def _cannot_fetch(entry: Entry, root: Path, reason: str) -> DataError:
-    missing, folder = entry.missing(root), root / entry.folder
-    if entry.source == "ogb":
-        cure = f"get {entry.archive} from {entry.page} and put it, still packed, into {root}/"
-    elif entry.archive is not None:
-        cure = f"get {entry.page} and unpack {', '.join(missing)} into {folder}/"
+    if entry.archive is not None:
+        place = (root / entry.archive).parent
+        cure = f"get {entry.page} and put it, still packed, into {place}/"
     else:
-        cure = f"get {', '.join(missing)} from {entry.page} and put them into {folder}/"
+        files = ", ".join(entry.missing(root))
+        cure = f"get {files} from {entry.page} and put them into {root / entry.folder}/"
     return DataError(f"{entry.name} cannot be fetched ({reason}); {cure}")
 
 
