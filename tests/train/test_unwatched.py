@@ -5,9 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from maxk.core.errors import DataError
+from maxk.core.errors import ConfigError, DataError
 from maxk.data.load import load
+from maxk.nn.nonlinearities import Activation
 from maxk.train import metrics
+from maxk.train.anneal import k_at
 from maxk.train.config import TrainConfig
 from maxk.train.loop import Trainer
 from maxk.train.unwatched import UnwatchedTrainer
@@ -42,6 +44,48 @@ def test_sparse_features_and_patience(device, tmp_path):
     outcome = UnwatchedTrainer(config, sparse).run()
     assert outcome.epochs == watched["epochs"] < 60
     assert (outcome.best_epoch, outcome.test) == (watched["best_epoch"], watched["test"])
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_k_falls_by_halves_and_the_best_epoch_comes_after(device):
+    config = replace(SMALL, device=device, epochs=24, anneal=10, k=2, lr=0.02)
+    assert [k_at(config, epoch) for epoch in (1, 4, 5, 7, 8, 10, 11, 24)] == [
+        16, 16, 8, 8, 4, 4, 2, 2,
+    ]  # fmt: skip
+    data = load("digits")
+    trainer = Trainer(config, data)
+    watched = trainer.fit()
+    assert watched["best_epoch"] > 10
+    assert {m.k for m in trainer.model.modules() if isinstance(m, Activation)} == {2}
+    plain = Trainer(replace(config, anneal=0), data).fit()
+    assert plain["test_last"] != watched["test_last"]
+    outcome = UnwatchedTrainer(config, data).run()
+    for name in ("best_epoch", "val", "test", "test_last", "epochs"):
+        assert getattr(outcome, name) == watched[name], name
+    assert outcome.kept == 2 / 16
+
+
+def test_a_resumed_run_goes_on_with_the_k_of_its_epoch():
+    config = replace(SMALL, epochs=12, anneal=8, k=2)
+    data = load("digits")
+    whole, half = Trainer(config, data), Trainer(config, data)
+    whole.fit()
+    for _ in range(5):
+        half.train_epoch()
+    again = Trainer(config, data)
+    again.load_state(half.state())
+    again.fit()
+    assert [e.loss for e in again.history] == [e.loss for e in whole.history]
+
+
+@pytest.mark.parametrize(("settings", "message"), [
+    ({"anneal": 12}, "--anneal must be below --epochs 12"),
+    ({"anneal": 5, "nonlinearity": "fatrelu"}, "--anneal is for --nonlinearity maxk"),
+    ({"anneal": -1}, "--anneal must be at least 0"),
+])  # fmt: skip
+def test_what_cannot_be_annealed(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        replace(SMALL, **settings)
 
 
 def test_a_foreign_evaluator_is_asked():

@@ -51,6 +51,8 @@ class TrainConfig:
     """MaxK, or in the same model ReLU as the dense baseline, or another sparsity beside them."""
     k: int = 32
     """Entries that MaxK keeps of each hidden row; the others but relu keep as many on average."""
+    anneal: int = 0
+    """Epochs in which k falls by halves from --hidden to --k; the best epoch is a later one."""
     groups: int = 1
     """Blocks of columns over which maxk-grouped spreads its k."""
     threshold: float | None = None
@@ -124,6 +126,7 @@ class TrainConfig:
             ("seeds", 1),
             ("seed", 0),
             ("patience", 0),
+            ("anneal", 0),
         ):
             value = getattr(self, name)
             if value < low:
@@ -134,6 +137,15 @@ class TrainConfig:
         if self.nonlinearity != "relu" and not 1 <= self.k <= self.hidden:
             raise ConfigError(
                 f"--k must lie in [1, {self.hidden}] (--hidden is {self.hidden}), got {self.k}"
+            )
+        if self.anneal and self.nonlinearity not in ("maxk", "relu"):
+            raise ConfigError(
+                f"--anneal is for --nonlinearity maxk, got {self.nonlinearity}; leave it out"
+            )
+        if self.anneal >= self.epochs:
+            raise ConfigError(
+                f"--anneal must be below --epochs {self.epochs}, so that epochs are left in which "
+                f"k is --k; got {self.anneal}"
             )
         common = math.gcd(self.k, self.hidden)
         if self.nonlinearity == "maxk-grouped" and common % self.groups:

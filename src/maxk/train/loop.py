@@ -20,6 +20,7 @@ from maxk.data.dataset import Dataset
 from maxk.measure.memory import peak_memory, reset_peak_memory
 from maxk.ops import dispatch
 from maxk.train import advice, metrics
+from maxk.train.anneal import k_at, set_k
 from maxk.train.capture import Captured
 from maxk.train.config import TrainConfig
 from maxk.train.loggers import Logger
@@ -189,6 +190,9 @@ class Trainer:
                 has too little memory.
             CompileError: ``compile`` is on and torch.compile failed.
         """
+        if self.config.anneal and set_k(self.model, k_at(self.config, self.epoch + 1)):
+            # A captured step is that of another k.
+            self._captured, self._warm = None, 0
         memory = advice.within_memory(self.config, self.dataset, self.device)
         with memory, self._own_random(), numerics(self.config):
             self._capture_when_warm()
@@ -213,7 +217,7 @@ class Trainer:
             seconds_select=select,
             seconds_aggregate=aggregate,
         )
-        if self.best is None or result.val > self.best.val:
+        if result.epoch > self.config.anneal and (self.best is None or result.val > self.best.val):
             self.best = Best(result.epoch, result.val, result.test, _on_cpu(self.model))
         self.history.append(result)
         self._peak = max(self._peak, peak_memory(self.device))

@@ -21,7 +21,9 @@ from maxk.graph import cache
 from maxk.nn.nonlinearities import Activation
 from maxk.ops import dispatch
 from maxk.train import advice, metrics
+from maxk.train.anneal import k_at, set_k
 from maxk.train.capture import Captured
+from maxk.train.config import TrainConfig
 from maxk.train.loop import Trainer
 from maxk.train.setup import numerics
 
@@ -104,14 +106,17 @@ class UnwatchedTrainer(Trainer):
         with memory, held, self._own_random(), numerics(config):
             start = self._clock()
             call: Callable[[], Tensor] = epoch
-            done = 0
+            done = warm = 0
             while done < config.epochs:
-                if cuda and done == _EAGER and self._may_capture():
+                if config.anneal and set_k(self.model, k_at(config, done + 1)):
+                    call, warm = epoch, 0
+                if cuda and warm == _EAGER and self._may_capture():
                     call = Captured(epoch, self.device, torch.cuda.graph_pool_handle())
                 call()
                 done += 1
+                warm += 1
                 if config.patience and done % config.patience == 0:
-                    stop = _stalled(table[:done].tolist(), config.patience)
+                    stop = _stalled(table[:done].tolist(), config)
                     if stop is not None:
                         break
             lines = table[:done].tolist()
@@ -141,7 +146,7 @@ class UnwatchedTrainer(Trainer):
         return self.config.cuda_graph and dispatch.cuda_problem(self.device) is None
 
     def _outcome(self, lines: list[list[float]], kept: float, seconds: float) -> Outcome:
-        stop = _stalled(lines, self.config.patience) if self.config.patience else None
+        stop = _stalled(lines, self.config) if self.config.patience else None
         lines = lines[:stop]
         for epoch, line in enumerate(lines, start=1):
             if not (line[_FINITE] and abs(line[_LOSS]) < float("inf")):
@@ -150,7 +155,7 @@ class UnwatchedTrainer(Trainer):
             raise DataError(
                 f"{self.dataset.name}: ROC AUC needs a positive and a negative node in each split"
             )
-        best = max(range(len(lines)), key=lambda e: lines[e][_VAL])
+        best = max(range(self.config.anneal, len(lines)), key=lambda e: lines[e][_VAL])
         return Outcome(
             epochs=len(lines),
             best_epoch=best + 1,
@@ -189,12 +194,12 @@ def _shares(model: nn.Module) -> Iterator[list[Tensor]]:
             hook.remove()
 
 
-def _stalled(lines: list[list[float]], patience: int) -> int | None:
+def _stalled(lines: list[list[float]], config: TrainConfig) -> int | None:
     """Epochs until validation has not improved for ``patience`` of them, or None."""
-    best, since = float("-inf"), 0
-    for epoch, line in enumerate(lines, start=1):
+    best, since = float("-inf"), config.anneal
+    for epoch, line in enumerate(lines[config.anneal :], start=config.anneal + 1):
         if line[_VAL] > best:
             best, since = line[_VAL], epoch
-        elif epoch - since >= patience:
+        elif epoch - since >= config.patience:
             return epoch
     return None
