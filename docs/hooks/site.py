@@ -30,9 +30,6 @@ SHOWN = (
 _TABLE = re.compile(r"^<!-- table: (.+?) -->$", re.MULTILINE)
 _LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)")
 _BLOCK = re.compile(r"^\$\$(.+?)\$\$$", re.DOTALL | re.MULTILINE)
-_INLINE = re.compile(
-    r"(`[^`\n]+`)|(?<![\\$])\$(?![\s$])((?:[^$\n]|\n(?!\n))+?)(?<![\s\\])\$(?![\d$])"
-)
 _FENCE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -43,10 +40,10 @@ def on_files(files: Files, config: Any) -> Files:
             if path.is_file():
                 name = f"{INSIDE}/{path.relative_to(ROOT).as_posix()}"
                 files.append(File.generated(config, name, content=path.read_bytes()))
-    for folder in ("results/accuracy", "results/nvidia-h200"):
-        files.append(
-            File.generated(config, f"{INSIDE}/{folder}/index.md", content=_listing(ROOT / folder))
-        )
+    for folder in sorted((ROOT / "results").iterdir()):
+        if folder.is_dir() and not (folder / "README.md").exists():
+            name = f"{INSIDE}/{folder.relative_to(ROOT).as_posix()}/index.md"
+            files.append(File.generated(config, name, content=_listing(folder)))
     return files
 
 
@@ -73,20 +70,12 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
             inside = f"{inside}/{page}"
         return f"]({up}{INSIDE}/{inside}{anchor})"
 
-    return _outside_fences(
-        markdown, lambda text: _INLINE.sub(_word, _BLOCK.sub(_formula, _LINK.sub(lead, text)))
-    )
+    return _outside_fences(markdown, lambda text: _BLOCK.sub(_formula, _LINK.sub(lead, text)))
 
 
 def _formula(match: re.Match[str]) -> str:
     """A formula as MathML, which browsers draw without a script."""
     return convert(" ".join(match[1].split()), display="block")
-
-
-def _word(match: re.Match[str]) -> str:
-    """A formula inside a line; code stays as it is."""
-    # Bare, it would begin a block where it begins a line.
-    return match[1] or f"<span>{convert(' '.join(match[2].split()))}</span>"
 
 
 def _outside_fences(markdown: str, change: Any) -> str:
@@ -124,7 +113,7 @@ def _catalog() -> str:
 
 
 def _listing(folder: Path) -> str:
-    names = sorted(p.name for p in folder.iterdir() if p.is_file() and p.name != "README.md")
+    names = sorted(p.name for p in folder.iterdir() if p.suffix in (".md", ".jsonl", ".png"))
     title = folder.relative_to(ROOT).as_posix()
     return f"# {title}\n\n" + "\n".join(f"- [{name}]({name})" for name in names) + "\n"
 
