@@ -72,6 +72,7 @@ class CBSR:
                 "values and columns must be on one device, got "
                 f"{self.values.device} and {self.columns.device}"
             )
+        self._check_reach()
 
     @staticmethod
     def from_dense(x: Tensor, k: int) -> CBSR:
@@ -83,6 +84,23 @@ class CBSR:
         check_k(k, check_matrix(x, "x").shape[1])
         columns = largest_columns(x.detach(), k)
         return CBSR(x.gather(1, columns), columns.to(column_dtype(x.shape[1])), x.shape[1])
+
+    def _check_reach(self) -> None:
+        """Raises ValueError where a column on the CPU lies outside the row.
+
+        A kernel would write there. On a GPU the check would wait for the device, so only
+        :meth:`validate` makes it.
+        """
+        columns = self.columns
+        # Columns of a tracer hold no numbers, and a dtype may hold nothing that is too large.
+        if type(columns) is not Tensor or columns.device.type != "cpu" or not columns.numel():
+            return
+        limits = torch.iinfo(columns.dtype)
+        if limits.min == 0 and limits.max < self.width:
+            return
+        low, high = torch.aminmax(columns)
+        if int(low) < 0 or int(high) >= self.width:
+            self.validate()
 
     @property
     def k(self) -> int:
@@ -124,7 +142,7 @@ class CBSR:
         return CBSR(values, self.columns.to(values.device), self.width)
 
     def validate(self) -> CBSR:
-        """Checks what the constructor cannot check cheaply: columns in range and distinct.
+        """Checks what the constructor does not: columns distinct, and on a GPU in range.
 
         Raises:
             ValueError: naming the first row that breaks the contract.
