@@ -25,8 +25,8 @@ from maxk.cli.train import configure
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
-    *(ROOT / folder / "README.md" for folder in ("recipes", "results")),
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "recipes/README.md")),
+    *sorted((ROOT / "results").rglob("README.md")),
 ]
 NAMES = [str(path.relative_to(ROOT)) for path in PAGES]
 
@@ -192,25 +192,33 @@ def test_every_shell_command_exists_with_its_flags(words: list[str]) -> None:
         assert program in ("git", "cd", "export"), f"nothing checks {program}"
 
 
+def leaves(command: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every command without commands of its own, by its words."""
+    inner = getattr(command, "commands", None)
+    if inner is None:
+        yield path, command
+    else:
+        for word, child in inner.items():
+            yield from leaves(child, f"{path} {word}".strip())
+
+
 def check_maxk(arguments: list[str]) -> None:
-    command: Any = typer.main.get_command(app)
-    path = ["maxk"]
-    while arguments and arguments[0] in getattr(command, "commands", {}):
-        path.append(arguments[0])
-        command = command.commands[arguments[0]]
-        arguments = arguments[1:]
-    context = command.make_context(" ".join(path), list(arguments))
-    unknown = [word for word in context.args if word.startswith("-")]
-    assert not unknown, f"{' '.join(path)} has no {unknown}"
-    if path[1:] == ["train"]:
-        given = dict(context.params)
-        file = given.get("config")
-        if file is not None and not PLACEHOLDERS.search(file):
-            given["config"] = str(ROOT / file)
-        elif file is not None:
-            del given["config"]
-        if given.get("resume") is None:
-            configure(given)
+    """Lets the command line read the words as it would, up to the function that would run."""
+    root: Any = typer.main.get_command(app)
+    read: dict[str, dict[str, Any]] = {}
+    for path, command in leaves(root):
+        command.callback = lambda path=path, **given: read.update({path: given})
+    root.main(list(arguments), prog_name="maxk", standalone_mode=False)
+    ((path, given),) = read.items()
+    if path != "train":
+        return
+    file = given.get("config")
+    if file is not None and not PLACEHOLDERS.search(file):
+        given["config"] = str(ROOT / file)
+    elif file is not None:
+        del given["config"]
+    if given.get("resume") is None:
+        configure(given)
 
 
 def check_python(arguments: list[str]) -> None:
