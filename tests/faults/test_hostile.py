@@ -8,10 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from maxk.core.errors import CheckpointError
+from maxk.core.errors import CheckpointError, ConfigError, DataError
+from maxk.data.load import load
+from maxk.measure import record
 from maxk.train import checkpoint
 from maxk.train.config import TrainConfig
 from maxk.train.loop import Trainer
@@ -57,6 +60,22 @@ def test_the_state_itself_is_taken(trained: Trainer) -> None:
     other = Trainer(replace(CONFIG, epochs=3))
     other.load_state(trained.state())
     assert other.epoch == 2
+
+
+DIGITS, BRACKETS = "9" * 5000, "[" * 100_000
+
+
+@pytest.mark.parametrize("value", [DIGITS, BRACKETS], ids=["digits", "brackets"])
+def test_numbers_and_brackets_without_end_are_refused(tmp_path: Path, value: str) -> None:
+    path = tmp_path / "r.toml"
+    path.write_text(f"hidden = {value}")
+    with pytest.raises(ConfigError, match=r"r\.toml is not a TOML file"):
+        TrainConfig.from_toml(path)
+    with pytest.raises(DataError, match="row: not a JSON object"):
+        record.from_json(f'{{"k": {value}}}')
+    np.savez(tmp_path / "g.npz", edge_index=[[0], [1]], meta=f'{{"k": {value}}}')
+    with pytest.raises(DataError, match=r"g\.npz: meta must be one JSON object as text"):
+        load(tmp_path / "g.npz")
 
 
 class Code:

@@ -152,7 +152,7 @@ def _meta(arrays: dict[str, NDArray[Any]], path: Path) -> dict[str, Any]:
         meta = json.loads(value)
         if not isinstance(meta, dict):
             raise TypeError(type(meta).__name__)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise DataError(f"{path}: meta must be one JSON object as text ({error})") from error
     return meta
 

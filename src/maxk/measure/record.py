@@ -157,6 +157,9 @@ def from_json(text: str, where: str = "row") -> Row:
         raise DataError(
             f"{where}: not a JSON object ({error.msg} at column {error.colno})"
         ) from None
+    except (ValueError, RecursionError) as error:
+        # A number of thousands of digits, or thousands of brackets.
+        raise DataError(f"{where}: not a JSON object ({error})") from None
     if not isinstance(values, dict):
         raise DataError(f"{where}: not a JSON object but {type(values).__name__}")
     return from_mapping(values, where)

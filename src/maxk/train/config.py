@@ -204,7 +204,8 @@ def read_toml(path: str | Path) -> dict[str, object]:
         raise ConfigError(f"{path} is not a TOML file: it is not UTF-8 text") from error
     try:
         table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
+        # No TOML, a number of thousands of digits, or thousands of brackets.
         raise ConfigError(f"{path} is not a TOML file: {error}") from error
     return from_keys(table, str(path))
 
