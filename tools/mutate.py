@@ -147,11 +147,13 @@ def main() -> int:
     parser.add_argument("--gpu", action="store_true", help="those that show on a GPU only")
     parser.add_argument("--no-baseline", action="store_true", help="do not try the whole package")
     given = parser.parse_args()
-    wanted = set(given.names)
-    chosen = [m for m in mutants() if (m.name in wanted if wanted else m.gpu == given.gpu)]
-    unknown = wanted - {m.name for m in chosen}
+    known = {mutant.name: mutant for mutant in mutants()}
+    unknown = set(given.names) - known.keys()
     if unknown:
         parser.error(f"no fault is called {', '.join(sorted(unknown))}")
+    chosen = [known[name] for name in given.names]
+    if not chosen:
+        chosen = [mutant for mutant in known.values() if mutant.gpu == given.gpu]
     rows: list[dict[str, object]] = []
     table = RESULTS / ("mutants-gpu.json" if given.gpu else "mutants.json")
     with tempfile.TemporaryDirectory(prefix="maxk-mutants-") as folder:
