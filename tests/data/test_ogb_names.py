@@ -88,6 +88,26 @@ def test_proteins_gets_features_from_its_edges(folder: Path) -> None:
         assert np.allclose(data.x[node].numpy(), np.mean(touching, axis=0))
 
 
+def test_proteins_trains_on_all_tasks(folder: Path) -> None:
+    labels = (np.arange(NODES * 112).reshape(NODES, 112) % 5 < 2).astype(int)
+    raw_files.ogb(folder / "ogbn_proteins", "species", labels, edge_features=True)
+    config = TrainConfig(
+        dataset="ogbn-proteins", hidden=32, k=8, layers=1, epochs=60, lr=0.02, dropout=0.0,
+        device="cpu",
+    )  # fmt: skip
+    trainer = Trainer(config)
+    assert trainer.fit()["metric"] == "roc_auc"
+    scores = trainer.evaluate()
+    assert scores["train"] > 0.75
+    # What an epoch says is what OGB's evaluator says of it.
+    last = trainer.history[-1]
+    assert [last.train, last.val, last.test] == pytest.approx(list(scores.values()), abs=1e-6)
+    assert scores["val"] == OGBEvaluator("ogbn-proteins")(
+        trainer.predict()[trainer.dataset.val_mask], trainer.dataset.y[trainer.dataset.val_mask]
+    )
+    assert last.loss < 0.9 * trainer.history[0].loss
+
+
 def test_a_node_without_edges_gets_zeros() -> None:
     x = mean_of_edges(np.array([2, 2, 0]), np.array([[1.0, 8], [3, 4], [5, 6]]), 4)
     assert x.tolist() == [[5, 6], [0, 0], [2, 6], [0, 0]]

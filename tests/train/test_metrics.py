@@ -56,3 +56,14 @@ def test_roc_auc_leaves_out_labels_that_it_cannot_rank() -> None:
 def test_roc_auc_of_many_single_labels_is_refused() -> None:
     with pytest.raises(DataError, match="needs 2 classes, got 3"):
         metrics.roc_auc(torch.zeros(2, 3), torch.tensor([0, 1]))
+
+
+def test_quick_roc_auc_is_the_same_area() -> None:
+    random = torch.Generator().manual_seed(0)
+    logits = torch.randn(40, 7, generator=random).round(decimals=1)  # with ties
+    y = (torch.rand(40, 7, generator=random) < 0.3).float()
+    y[:, 2] = 0  # not defined
+    area = metrics.roc_auc(logits, y)
+    assert metrics.quick_roc_auc(logits, y) == pytest.approx(area, abs=1e-12)
+    with pytest.raises(DataError, match="a positive and a negative node in each split"):
+        metrics.quick_roc_auc(logits, torch.zeros(40, 7))
