@@ -219,14 +219,27 @@ def test_the_sentence() -> None:
         "(79.78 ± 1.04 against 79.80 ± 0.84, difference -0.02 in ["
     )
     assert "paired t-test over 5 seeds, two-sided, level 5%" in text
-    assert text.endswith("; its epoch is 2.50 times as fast; yet worse at k = 16")
+    assert text.endswith(
+        "; its epoch is 2.50 times as fast; yet worse at k = 16; "
+        "k = 8 is the smallest that rules out a loss of 1 point (81.88 ± 0.89)"
+    )
+    (text,) = verdict.sentences(verdict.verdicts([r for r in study() if r.k in (None, 8)]), [])
+    assert text.endswith("; a loss of 1 point is ruled out")
+    only = [r for r in study() if r.k in (None, 4)]
+    (text,) = verdict.sentences(verdict.verdicts(only), [])
+    assert text.endswith("; no k rules out a loss of 1 point")
     only = [row for row in study() if row.k in (None, 2, 16)]
     (text,) = verdict.sentences(verdict.verdicts(only), [])
     assert "every k is worse than ReLU" in text
     assert text.endswith("the best, k = 16, by 1.06 points")
+    thin = [row for row in study() if row.k != 4 or row.seed < 2]
+    (text,) = verdict.sentences(verdict.verdicts(thin), [])
+    assert "k = 8 is the smallest k that is not worse than ReLU" in text
     few = [row for row in study() if row.seed < 2]
     (text,) = verdict.sentences(verdict.verdicts(few), [])
-    assert text == "digits, sage, maxk: 2 seeds tell no difference; train with --seeds 5 or more"
+    assert text == (
+        "digits, sage, maxk: too few seeds (2) to tell a difference; train with --seeds 5 or more"
+    )
 
 
 def test_a_setting_that_diverged_is_worse_and_other_recipes_are_not_compared() -> None:

@@ -122,7 +122,17 @@ def test_the_tables_of_a_sweep(swept: Path) -> None:
     text = accuracy.tables(study)
     assert "| cora | 64 | 3 | 80.07 ± 0.25 | **70.13 ± 0.50** | 90.13 ± 0.50 + |" in text
     assert "| cora | 5.00 | 2.50 | 3.50 |" in text
-    assert "- cora, sage, maxk: k = 8 is the smallest k that is not worse than ReLU" in text
+    last = text.splitlines()[-1].split(" | ")
+    assert last[:4] == ["| cora", "GraphSAGE", "maxk", "8"]
+    assert last[4].startswith("+10.07 in [")
+    assert last[6:] == ["2.50", "-", "8 |"]
+
+
+def test_a_cell_of_fewer_seeds_says_so(swept: Path) -> None:
+    extra = replace(RELU, nonlinearity="maxk", k=4, groups=1, seed=0, test=0.9)
+    score.append(swept / score.SCORES, [extra])
+    ((_, study),) = sections.studies([swept])
+    assert "70.13 ± 0.50** | 90.00 ± 0.00 (1) | 90.13" in accuracy.tables(study)
 
 
 def test_a_sweep_rewrites_a_page(
@@ -134,8 +144,13 @@ def test_a_sweep_rewrites_a_page(
     assert re.match(r"before\n<!-- results -->\n\n\*\*GraphSAGE, maxk\*\*", target.read_text())
     assert "old" not in target.read_text()
     capsys.readouterr()
+    # A row of another kind beside the sweep.
+    (swept / "other.jsonl").write_text("{}\n")
     assert main(["report", str(swept)]) == 0
     assert capsys.readouterr().out.startswith("## Accuracy over k")
+    assert main(["report", str(swept), "--plots", str(tmp_path / "plots")]) == 0
+    assert (tmp_path / "plots" / "cora.png").read_bytes().startswith(b"\x89PNG")
+    capsys.readouterr()
     assert main(["report", str(tmp_path / "gone")]) == 2
     assert "no such file or folder" in capsys.readouterr().err
 

@@ -6,7 +6,15 @@ from collections.abc import Iterable, Sequence
 
 from maxk.bench.sweep.run import Study
 from maxk.bench.sweep.score import Score, Setting, Speed, bare
-from maxk.bench.sweep.verdict import Verdict, paired, percent
+from maxk.bench.sweep.verdict import (
+    LEVEL,
+    MARGIN,
+    Verdict,
+    choices,
+    interval,
+    paired,
+    percent,
+)
 from maxk.core.errors import DataError
 from maxk.report.table import markdown
 
@@ -14,10 +22,11 @@ _MODELS = {"sage": "GraphSAGE", "gcn": "GCN", "gin": "GIN"}
 
 
 def tables(study: Study) -> str:
-    """Returns for each model and nonlinearity a table of scores and one of speeds, then sentences.
+    """Returns for each model and nonlinearity a table of scores and one of speeds, then a choice.
 
     A line is a data set, a column a k. A score that the paired test tells from ReLU's is bold where
-    it is worse and carries ``+`` where it is better; the others cannot be told from ReLU's.
+    it is worse and carries ``+`` where it is better; the others cannot be told from ReLU's. A
+    number in brackets is that of the seeds where it is smaller than in the rest of the line.
     """
     parts = []
     kinds = dict.fromkeys(
@@ -37,10 +46,43 @@ def tables(study: Study) -> str:
                 f"**{_MODELS[model]}, {nonlinearity}**: an epoch, times as fast as ReLU's\n\n"
                 + _speeds(timed)
             )
-    said = study.sentences()
-    if said:
-        parts.append("\n".join(f"- {sentence}" for sentence in said))
+    chosen = _choices(study)
+    if chosen:
+        parts.append(
+            "**Smallest k** that a paired t-test over the seeds (two-sided, level "
+            f"{100 * LEVEL:.0f} %, not corrected for the number of k) does not tell from ReLU for "
+            f"the worse; and smallest whose 95 % interval rules out a loss of {100 * MARGIN:.0f} point\n\n{chosen}"
+        )
     return "\n\n".join(parts)
+
+
+def _choices(study: Study) -> str:
+    found = [entry for entry in choices(study.verdicts, study.speeds) if entry[2] is not None]
+    models = list(_MODELS)
+    found.sort(key=lambda entry: (entry[0].dataset, models.index(entry[0].model)))
+    body = []
+    for setting, _, choice in found:
+        assert choice is not None
+        line = [setting.place, _MODELS[setting.model], setting.nonlinearity]
+        equal, sure = choice.equal, choice.sure
+        if equal is None:
+            line += ["none", "-", "-", "-"]
+        else:
+            speed = "-" if choice.speed is None else f"{choice.speed.ratio:.2f}"
+            line += [str(equal.setting.k), interval(equal), f"{equal.p:.2g}", speed]
+        line.append(", ".join(map(str, choice.later)) or "-")
+        line.append("none" if sure is None else str(sure.setting.k))
+        body.append(line)
+    header = [
+        "graph",
+        "model",
+        "nonlinearity",
+        "k",
+        "difference to ReLU",
+        "p",
+        "epoch, times as fast",
+    ]
+    return markdown([*header, "yet worse at", "no loss of 1 point from"], body) if body else ""
 
 
 def _scores(verdicts: Sequence[Verdict], scores: Sequence[Score]) -> str:
@@ -48,19 +90,22 @@ def _scores(verdicts: Sequence[Verdict], scores: Sequence[Score]) -> str:
     body = []
     for field in dict.fromkeys(v.setting.field for v in verdicts):
         cells = {v.setting.k: v for v in verdicts if v.setting.field == field}
-        first = next(iter(cells.values()))
+        first = max(cells.values(), key=lambda v: v.runs)
         width = next((s.hidden for s in scores if s.field == field), None)
-        line = [first.setting.place, str(width), str(max(v.runs for v in cells.values()))]
+        runs = max(v.runs for v in cells.values())
+        line = [first.setting.place, str(width), str(runs)]
         line.append(percent(first.relu, first.relu_deviation))
-        line += [_cell(cells.get(k)) for k in ks]
+        line += [_cell(cells.get(k), runs) for k in ks]
         body.append(line)
     return markdown(["graph", "D", "seeds", "ReLU", *(f"k = {k}" for k in ks)], body)
 
 
-def _cell(verdict: Verdict | None) -> str:
+def _cell(verdict: Verdict | None, runs: int) -> str:
     if verdict is None:
         return "-"
     text = percent(verdict.mean, verdict.deviation)
+    if verdict.runs < runs:
+        text += f" ({verdict.runs})"
     if verdict.word == "worse":
         return f"**{text}**"
     return f"{text} +" if verdict.word == "better" else text
@@ -106,7 +151,7 @@ def compare(before: Iterable[Score], after: Iterable[Score]) -> str:
         a, b = [theirs[s] for s in seeds], [mine[s] for s in seeds]
         low, high, p = paired(b, a)
         difference = (sum(b) - sum(a)) / len(seeds)
-        word = "not distinguishable" if p >= 0.05 else "better" if difference > 0 else "worse"
+        word = "not distinguishable" if p >= LEVEL else "better" if difference > 0 else "worse"
         dataset, model, nonlinearity, k, _ = setting
         body.append([
             str(dataset), str(model), str(nonlinearity), "-" if k is None else str(k),

@@ -89,6 +89,9 @@ def page(
         Path | None, typer.Option(help="Write one self-contained page with pictures.")
     ] = None,
     csv: Annotated[Path | None, typer.Option(help="Write all rows as a table.")] = None,
+    plots: Annotated[
+        Path | None, typer.Option(help="Folder to draw every data set of a sweep into.")
+    ] = None,
     into: Annotated[
         Path | None, typer.Option(help="Page to rewrite between its <!-- results --> marks.")
     ] = None,
@@ -98,6 +101,7 @@ def page(
 
     Of several run folders of maxk train, each is compared with the first.
     """
+    from maxk.bench.sweep.run import draw
     from maxk.report import sections as rooms
     from maxk.report.html import page as html_page
     from maxk.report.table import insert
@@ -108,11 +112,15 @@ def page(
         _write(html, html_page(title, found, rooms.pictures(inputs)))
     if csv is not None:
         _write(csv, rooms.to_csv(found))
+    if plots is not None:
+        for _, study in inputs.studies:
+            for picture in draw(study, plots):
+                typer.echo(f"wrote {picture}")
     text = "\n\n".join(f"## {section.title}\n\n{section.text}" for section in found)
     if into is not None:
         insert(into, "\n\n".join(section.text for section in found))
         typer.echo(f"wrote {into}")
-    elif html is None and csv is None:
+    elif html is None and csv is None and plots is None:
         typer.echo(text)
 
 

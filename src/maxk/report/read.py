@@ -29,7 +29,7 @@ def files(paths: Iterable[Path | str]) -> list[Path]:
             inside = [
                 file
                 for file in sorted(path.rglob("*.jsonl"))
-                if not set(OTHERS) & set(file.relative_to(path).parts)
+                if not set(OTHERS) & {path.name, *file.relative_to(path).parts}
                 and file.name not in (score.SCORES, score.SPEEDS)
             ]
             if not inside:

@@ -13,6 +13,8 @@ from maxk.measure.words import digits
 #: Level of the two-sided paired t-test. No correction for the number of k: it would let more of
 #: them pass as equal to ReLU.
 LEVEL = 0.05
+#: A loss that matters; few seeds tell no difference, but may not rule such a loss out either.
+MARGIN = 0.01
 #: Fewer seeds than these bear no sentence: nearly nothing is distinguishable then.
 FEWEST = 3
 
@@ -122,29 +124,69 @@ def paired(mine: Sequence[float], other: Sequence[float]) -> tuple[float, float,
     return float(interval.low), float(interval.high), float(result.pvalue)
 
 
-def sentences(found: Sequence[Verdict], speeds: Iterable[Speed]) -> list[str]:
-    """Says for every model and nonlinearity the smallest k that cannot be told from ReLU."""
+@dataclass(frozen=True)
+class Choice:
+    """What the tests say of one model and nonlinearity on one data set.
+
+    Attributes:
+        verdicts: Of every k with seeds enough, by k.
+        equal: The smallest k that is not worse than ReLU, or None.
+        sure: The smallest k whose interval rules out a loss of :data:`MARGIN`, or None.
+        speed: Of ``equal``, where it was timed.
+    """
+
+    verdicts: tuple[Verdict, ...]
+    equal: Verdict | None
+    sure: Verdict | None
+    speed: Speed | None
+
+    @property
+    def later(self) -> list[int]:
+        """Larger k than that of ``equal`` that are worse all the same."""
+        first = 0 if self.equal is None else self.equal.setting.k or 0
+        worse = [v.setting.k or 0 for v in self.verdicts if v.word == "worse"]
+        return [k for k in worse if k > first]
+
+
+def choices(
+    found: Sequence[Verdict], speeds: Iterable[Speed]
+) -> list[tuple[Setting, int, Choice | None]]:
+    """Returns for every model and nonlinearity one of its settings, its seeds, and the choice.
+
+    The choice is None where no k has :data:`FEWEST` seeds.
+    """
     timed = {bare(speed): speed for speed in speeds}
     groups: dict[tuple[object, ...], list[Verdict]] = {}
     for verdict in found:
         if verdict.setting.k is not None:
             key = (*verdict.setting.field, verdict.setting.nonlinearity)
             groups.setdefault(key, []).append(verdict)
-    return [
-        _sentence(sorted(group, key=lambda v: v.setting.k or 0), timed) for group in groups.values()
-    ]
+    result: list[tuple[Setting, int, Choice | None]] = []
+    for group in groups.values():
+        enough = sorted((v for v in group if v.runs >= FEWEST), key=lambda v: v.setting.k or 0)
+        equal = next((v for v in enough if v.word != "worse"), None)
+        sure = next(
+            (v for v in enough if v.low is not None and v.low > -MARGIN and not v.diverged), None
+        )
+        speed = None if equal is None else timed.get(equal.setting)
+        choice = Choice(tuple(enough), equal, sure, speed) if enough else None
+        result.append((group[0].setting, max(v.runs for v in group), choice))
+    return result
 
 
-def _sentence(group: Sequence[Verdict], timed: dict[Setting, Speed]) -> str:
-    first = group[0]
-    what = f"{first.setting.place}, {first.setting.model}, {first.setting.nonlinearity}"
-    equal = next((v for v in group if v.word != "worse"), None)
-    runs = max(v.runs for v in group)
-    if runs < FEWEST:
-        return f"{what}: {runs} seeds tell no difference; train with --seeds 5 or more"
+def sentences(found: Sequence[Verdict], speeds: Iterable[Speed]) -> list[str]:
+    """Says for every model and nonlinearity the smallest k that cannot be told from ReLU."""
+    return [_sentence(*entry) for entry in choices(found, speeds)]
+
+
+def _sentence(setting: Setting, runs: int, choice: Choice | None) -> str:
+    what = f"{setting.place}, {setting.model}, {setting.nonlinearity}"
+    if choice is None:
+        return f"{what}: too few seeds ({runs}) to tell a difference; train with --seeds 5 or more"
     test = f"paired t-test over {runs} seeds, two-sided, level {LEVEL:.0%}"
+    equal, sure = choice.equal, choice.sure
     if equal is None:
-        best = max(group, key=lambda v: v.mean)
+        best = max(choice.verdicts, key=lambda v: v.mean)
         return (
             f"{what}: every k is worse than ReLU ({test}); the best, k = {best.setting.k}, "
             f"by {100 * -best.difference:.2f} points"
@@ -156,19 +198,28 @@ def _sentence(group: Sequence[Verdict], timed: dict[Setting, Speed]) -> str:
     text = (
         f"{what}: k = {equal.setting.k} is the smallest k {words[equal.word]} "
         f"({percent(equal.mean, equal.deviation)} against "
-        f"{percent(equal.relu, equal.relu_deviation)}, difference "
-        f"{100 * equal.difference:+.2f}"
+        f"{percent(equal.relu, equal.relu_deviation)}, difference {interval(equal)}, "
+        f"p = {equal.p:.2g}; {test})"
     )
-    if equal.low is not None and equal.high is not None:
-        text += f" in [{100 * equal.low:+.2f}, {100 * equal.high:+.2f}]"
-    text += f", p = {equal.p:.2g}; {test})"
-    speed = timed.get(equal.setting)
-    if speed is not None:
-        text += f"; its epoch is {digits(speed.ratio)} times as fast"
-    later = [v.setting.k for v in group if v.word == "worse" and v.setting.k > equal.setting.k]  # type: ignore[operator]
-    if later:
-        text += f"; yet worse at k = {', '.join(map(str, later))}"
-    return text
+    if choice.speed is not None:
+        text += f"; its epoch is {digits(choice.speed.ratio)} times as fast"
+    if choice.later:
+        text += f"; yet worse at k = {', '.join(map(str, choice.later))}"
+    loss = f"a loss of {100 * MARGIN:.0f} point"
+    if sure is None:
+        return f"{text}; no k rules out {loss}"
+    if sure is equal:
+        return f"{text}; {loss} is ruled out"
+    score = percent(sure.mean, sure.deviation)
+    return f"{text}; k = {sure.setting.k} is the smallest that rules out {loss} ({score})"
+
+
+def interval(verdict: Verdict) -> str:
+    """A mean difference with its 95 % interval, in points."""
+    text = f"{100 * verdict.difference:+.2f}"
+    if verdict.low is None or verdict.high is None:
+        return text
+    return f"{text} in [{100 * verdict.low:+.2f}, {100 * verdict.high:+.2f}]"
 
 
 def percent(mean: float, deviation: float) -> str:
