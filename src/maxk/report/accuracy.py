@@ -51,7 +51,8 @@ def tables(study: Study) -> str:
         parts.append(
             "**Smallest k** that a paired t-test over the seeds (two-sided, level "
             f"{100 * LEVEL:.0f} %, not corrected for the number of k) does not tell from ReLU for "
-            f"the worse; and smallest whose 95 % interval rules out a loss of {100 * MARGIN:.0f} point\n\n{chosen}"
+            "the worse; and smallest whose 95 % interval rules out a loss of "
+            f"{100 * MARGIN:.0f} point\n\n{chosen}"
         )
     return "\n\n".join(parts)
 
