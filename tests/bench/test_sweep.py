@@ -270,7 +270,10 @@ def test_the_picture_shows_what_was_measured(tmp_path: Path) -> None:
     assert above.get_xscale() == "log"
     assert above.get_ylabel() == "test accuracy (%)"
     hollow = [line for line in above.lines if line.get_markerfacecolor() == "white"]
-    assert [2, 16] in [list(line.get_xdata()) for line in hollow]
+    assert [list(line.get_xdata()) for line in hollow] == [[2], [16], []]
+    thin = [row for row in rows if row.k in (None, 4) and row.seed < 2]
+    (panel,) = picture.figure(thin, verdict.verdicts(thin), []).axes
+    assert [list(line.get_xdata()) for line in panel.lines if line.get_marker() == "x"] == [[4], []]
     dotted = [line for line in below.lines if line.get_linestyle() == ":"]
     assert [list(line.get_ydata()) for line in dotted] == [[4.0, 4.0]]
     (speed,) = [line for line in below.lines if line.get_marker() == "o"]

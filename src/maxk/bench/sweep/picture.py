@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from maxk.bench.sweep.score import Score, Setting, Speed
-from maxk.bench.sweep.verdict import LEVEL, Verdict
+from maxk.bench.sweep.verdict import FEWEST, LEVEL, Verdict
 from maxk.core.errors import DataError, MaxKError
 from maxk.train.metrics import METRIC_NAMES
 
@@ -32,7 +32,8 @@ def draw(
     """Draws one data set, a column a model.
 
     Above, mean and sample deviation of the test score over the seeds; the line with a band is ReLU.
-    A hollow marker is a score that the paired test tells from ReLU's for the worse. Below, how many
+    A hollow marker is a score that the paired test tells from ReLU's for the worse, a cross one of
+    too few seeds. Below, how many
     times as fast an epoch is; the dotted line is the epoch without edges, Amdahl's ceiling.
 
     Args:
@@ -102,18 +103,16 @@ def _scores(axes: Any, verdicts: Sequence[Verdict]) -> None:
         axes.errorbar(
             x, y, spread, color=colour, capsize=3, linewidth=1.2, label=_LABELS[nonlinearity]
         )
-        for hollow in (False, True):
-            chosen = [n for n, v in enumerate(group) if (v.word == "worse") is hollow]
-            axes.plot(
-                [x[n] for n in chosen],
-                [y[n] for n in chosen],
-                "o",
-                color=colour,
-                markerfacecolor="white" if hollow else colour,
-            )
+        for n, v in enumerate(group):
+            face = "white" if v.word == "worse" else colour
+            marker = "x" if v.runs < FEWEST else "o"
+            axes.plot(x[n], y[n], marker, color=colour, markerfacecolor=face)
     if any(v.word == "worse" for v in verdicts):
         label = f"worse than ReLU (p < {LEVEL})"
         axes.plot([], [], "o", color="#555555", markerfacecolor="white", label=label)
+    if any(v.runs < FEWEST for v in verdicts):
+        label = f"fewer than {FEWEST} seeds, not tested"
+        axes.plot([], [], "x", color="#555555", label=label)
     relu = next((v for v in verdicts if v.setting.k is None), verdicts[0])
     mean, spread_ = 100 * relu.relu, 100 * relu.relu_deviation
     axes.axhline(mean, color="#555555", linewidth=1.2, label="ReLU, mean and deviation")
