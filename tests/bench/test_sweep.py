@@ -3,18 +3,21 @@ from __future__ import annotations
 import csv
 import os
 import signal
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from maxk.bench.sweep import picture, run, score, verdict, work
+from maxk.bench.sweep import picture, run, score, speed, verdict, work
 from maxk.bench.sweep.jobs import Request, jobs, parse_overrides, settings
 from maxk.bench.sweep.score import Score, Setting, Speed
 from maxk.cli.main import main
 from maxk.cli.words import spread
-from maxk.core.errors import ConfigError, DataError, MaxKError
+from maxk.core.errors import ConfigError, DataError, MaxKError, TrainingError
 from maxk.data.load import load
+from maxk.graph.graph import Graph
+from maxk.measure.timer import Timing
 from maxk.train.config import TrainConfig
 from maxk.train.loop import Trainer
 
@@ -113,6 +116,32 @@ def test_a_sweep_is_what_the_trainer_gives_and_goes_on_where_it_stopped(
     assert seen == [(2, 5), (2, 6)]
     assert len(more.scores) == 6
     assert run.read([tmp_path / "out"]).verdicts == more.verdicts
+
+
+def test_the_ceiling_is_an_epoch_without_edges(
+    request_: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    field = settings(request_, "digits", "sage")
+    data = load("digits")
+    milliseconds = {data.graph.num_edges: 8.0, 0: 2.0}
+    edges: list[int] = []
+
+    def call(config: TrainConfig, dataset: object, graph: Graph, pool: object) -> object:
+        edges.append(graph.num_edges)
+        taken = milliseconds[graph.num_edges] / (2 if config.nonlinearity == "maxk" else 1)
+        return lambda: taken
+
+    def interleave(calls: dict[object, Callable[[], float]], **_: object) -> dict[object, Timing]:
+        return {name: Timing((made(),)) for name, made in calls.items()}
+
+    monkeypatch.setattr(speed, "_call", call)
+    monkeypatch.setattr(speed, "interleave", interleave)
+    relu, maxk = speed.speeds(field, data)
+    assert edges == [data.graph.num_edges] * 2 + [0]
+    assert (relu.ms, relu.ratio, relu.ceiling) == (8, 1, 4)
+    assert (maxk.ms, maxk.ratio, maxk.ceiling) == (4, 2, 4)
+    with pytest.raises(TrainingError, match="no setting is ReLU's"):
+        speed.speeds(field[1:], data)
 
 
 @pytest.mark.slow
@@ -276,8 +305,8 @@ def test_the_picture_shows_what_was_measured(tmp_path: Path) -> None:
     assert [list(line.get_xdata()) for line in panel.lines if line.get_marker() == "x"] == [[4], []]
     dotted = [line for line in below.lines if line.get_linestyle() == ":"]
     assert [list(line.get_ydata()) for line in dotted] == [[4.0, 4.0]]
-    (speed,) = [line for line in below.lines if line.get_marker() == "o"]
-    assert list(speed.get_ydata()) == [3.0, 2.5]
+    (drawn,) = [line for line in below.lines if line.get_marker() == "o"]
+    assert list(drawn.get_ydata()) == [3.0, 2.5]
     path = picture.draw(rows, found, [], tmp_path / "inner" / "digits.png")
     assert path.read_bytes().startswith(b"\x89PNG")
     with pytest.raises(DataError, match="no run to draw"):

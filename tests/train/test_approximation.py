@@ -11,6 +11,7 @@ from maxk.cli.main import main
 from maxk.core.errors import ConfigError
 from maxk.nn.nonlinearities import Activation
 from maxk.report import approximation as report
+from maxk.train import approximation
 from maxk.train.approximation import FUNCTIONS, Fit, Networks, Rule, fit, grid
 
 
@@ -74,6 +75,21 @@ def test_relu_and_maxk_learn_a_parabola_better_with_more_units() -> None:
         small, large = (fit("square", width, rule, seeds=2, steps=300) for width in (2, 32))
         assert all(a.rmse > 2 * b.rmse for a, b in zip(small, large, strict=True))
         assert all(f.worst >= f.rmse > 0 for f in small + large)
+
+
+def test_errors_are_taken_between_the_points_of_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int]] = []
+
+    def noted(dimensions: int, points: int) -> torch.Tensor:
+        asked.append((dimensions, points))
+        return grid(dimensions, points)
+
+    monkeypatch.setattr(approximation, "grid", noted)
+    (one,) = fit("surface", 4, None, seeds=1, steps=1)
+    assert asked == [(2, 32), (2, 129)]
+    assert one.steps == 1
+    coarse, fine = grid(1, 32)[:, 0], grid(1, 129)[:, 0]
+    assert not set(coarse.tolist()[1:-1]) & set(fine.tolist())
 
 
 def test_each_seed_is_a_network_of_its_own() -> None:
