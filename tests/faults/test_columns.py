@@ -1,4 +1,4 @@
-"""Columns of hand-made CBSR features lead nowhere else in memory."""
+"""Neither columns of hand-made CBSR features nor ids of a graph lead elsewhere in memory."""
 
 from __future__ import annotations
 
@@ -31,3 +31,15 @@ def test_the_last_column_is_inside(width: int) -> None:
     y = maxk.aggregate(graph, maxk.CBSR(torch.ones(2, 1), columns, width), "sum")
     assert y[1, width - 1] == 1
     assert y.sum() == 1
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 4, 100])
+@pytest.mark.parametrize("compressed", [True, False])
+def test_other_than_one_row_a_node_is_refused(
+    implementation: str, device: torch.device, rows: int, compressed: bool
+) -> None:
+    graph = maxk.Graph.from_edge_index(torch.tensor([[0, 2], [1, 0]]), 3).to(device)
+    x = torch.ones(rows, 8, device=device)
+    h = maxk.maxk(x, 2, implementation=implementation) if compressed else x
+    with pytest.raises(ValueError, match=f"each of the graph's 3 source nodes, got {rows} rows"):
+        maxk.aggregate(graph, h, "sum", implementation=implementation)

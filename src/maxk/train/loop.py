@@ -23,6 +23,7 @@ from maxk.train import advice, metrics
 from maxk.train.anneal import k_at, set_k
 from maxk.train.capture import Captured
 from maxk.train.config import TrainConfig
+from maxk.train.diagnosis import all_finite, first_fault
 from maxk.train.loggers import Logger
 from maxk.train.setup import (
     build_model,
@@ -162,6 +163,11 @@ class Trainer:
         stalled = bool(patience and self.best and self.epoch - self.best.epoch >= patience)
         return stalled or self.epoch >= self.config.epochs
 
+    @property
+    def sound(self) -> bool:
+        """Whether the weights are those of the last epoch, all of them finite."""
+        return all_finite(self.model)
+
     def fit(self, on_epoch: Callable[[Epoch], object] | None = None) -> dict[str, Any]:
         """Trains until :attr:`finished` and returns :meth:`summary`.
 
@@ -201,7 +207,7 @@ class Trainer:
                 loss = float(self._captured[0]() if self._captured else self._step())
             seconds = self._clock() - start
             if not math.isfinite(loss):
-                raise TrainingError(self._diverged("loss", loss))
+                raise TrainingError(self._diverged("loss", loss, training=True))
             start = self._clock()
             logits = self._captured[1]() if self._captured else self._predict()
             scores = self._scores(logits)
@@ -417,6 +423,9 @@ class Trainer:
         logits = self._logits()
         # The gradient of index_select adds rows; that of [nodes] sorts the node ids first.
         loss = metrics.loss(logits.index_select(0, self._nodes["train"]), self._labels["train"])
+        if self.device.type == "cpu" and not bool(loss.isfinite()):
+            # A step would spoil the weights; on a GPU to look would be to wait.
+            return loss.detach()
         loss.backward()  # type: ignore[no-untyped-call]
         self._optimizer.step()
         return loss.detach()
@@ -455,7 +464,7 @@ class Trainer:
 
     def _scores(self, logits: Tensor, *, final: bool = False) -> dict[str, float]:
         if not bool(logits.isfinite().all()):
-            raise TrainingError(self._diverged("output of the model", math.nan))
+            raise TrainingError(self._diverged("output of the model", math.nan, training=False))
         judge: Evaluator = functools.partial(metrics.score, self.dataset.metric)
         if self.dataset.evaluator is not None:
             # Many tasks cost an evaluator on the CPU seconds; between epochs the same areas are
@@ -464,9 +473,14 @@ class Trainer:
             judge = metrics.quick_roc_auc if many and not final else self.dataset.evaluator
         return {n: judge(logits[nodes], self._labels[n]) for n, nodes in self._nodes.items()}
 
-    def _diverged(self, what: str, value: float) -> str:
+    def _diverged(self, what: str, value: float, *, training: bool) -> str:
+        # The same dropout as in the pass that went wrong.
+        _set_random_state(self._random, self.device)
+        self.model.train(training)
+        x, graph = self.dataset.x, self.dataset.graph
+        fault = first_fault(self.model, x, lambda: self.model(x, graph))
         return (
-            f"the {what} is {value} in epoch {self.epoch + 1}, so training stopped; "
+            f"the {what} is {value} in epoch {self.epoch + 1}, so training stopped: {fault}; "
             f"try a smaller --lr (it is {self.config.lr:g}), --norm layer or --scaling standard"
         )
 

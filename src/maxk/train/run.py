@@ -287,8 +287,11 @@ def _run_seed(
         try:
             record = trainer.train_epoch()
         except TrainingError:
-            # The last weights are spoilt; the best are not, and may be newer than those on disk.
-            _save_best(trainer, folder)
+            if trainer.epoch and trainer.sound:
+                _save(trainer, folder)
+            else:
+                # The best weights are not spoilt, and may be newer than those on disk.
+                _save_best(trainer, folder)
             trainer.close_loggers("failed")
             raise
         _append(epochs, _line(record))
