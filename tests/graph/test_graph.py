@@ -246,6 +246,21 @@ def test_a_sparse_matrix_that_changes_is_converted_again():
     assert cache.graph_of_matrix(matrix).weight.tolist() == [5, 5, 5]
 
 
+def test_other_weights_on_the_same_edges_sort_nothing_again(monkeypatch):
+    edges = torch.tensor([[0, 1, 2], [1, 2, 2]])
+    x = torch.eye(3)
+    graph = maxk.Graph.from_edge_index(edges, 3, torch.tensor([2.0, 3.0, 4.0]))
+    maxk.aggregate(graph, x, "gcn")
+    sorts, sort = [], torch.sort
+    monkeypatch.setattr(torch, "sort", lambda *a, **k: (sorts.append(1), sort(*a, **k))[1])
+    other = torch.tensor([5.0, 6.0, 7.0])
+    got = maxk.aggregate(graph.with_weight(other), x, "gcn")
+    assert not sorts
+    torch.testing.assert_close(
+        got, maxk.aggregate(maxk.Graph.from_edge_index(edges, 3, other), x, "gcn")
+    )
+
+
 class TestEdgeIndexCache:
     def test_same_tensor_is_converted_once(self):
         edges = torch.tensor([[0, 1], [1, 2]])

@@ -40,9 +40,11 @@ class CSR:
         num_src: number of columns, N.
         order: int64 [E] position of each CSR entry in the caller's edge list, or None where both
             orders agree or nobody needs it.
+        filled: the rows with the missing self-loops added (None where none is missing), without
+            and with an order kept; whoever makes them puts them here.
     """
 
-    __slots__ = ("_transpose", "indices", "indptr", "num_src", "order")
+    __slots__ = ("_transpose", "filled", "indices", "indptr", "num_src", "order")
 
     def __init__(
         self,
@@ -57,6 +59,7 @@ class CSR:
         self.num_src = num_src
         self.order = order
         self._transpose = transpose
+        self.filled: dict[bool, CSR | None] = {}
 
     @property
     def num_dst(self) -> int:

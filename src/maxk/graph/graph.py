@@ -255,16 +255,27 @@ class Graph:
         return self._filled
 
     def _fill(self) -> Graph:
+        weighted = self._weight is not None
+        if weighted not in self._csr.filled:
+            # Kept beside the rows, so that other weights on the same edges sort nothing again.
+            self._csr.filled[weighted] = self._fill_rows(keep_order=weighted)
+        csr = self._csr.filled[weighted]
+        if csr is None:
+            return self
+        loops = csr.num_edges - self.num_edges
+        return Graph(csr, self._weight, order_kept=weighted, loops=loops)
+
+    def _fill_rows(self, *, keep_order: bool) -> CSR | None:
+        """The rows with the missing self-loops; None where none is missing."""
         loops = missing_loops(self._csr)
         if loops.numel() == 0:
-            return self
+            return None
         edges = torch.cat([self.edge_index(), loops.expand(2, -1)], dim=1)
-        weighted = self._weight is not None
-        csr = from_edges(edges, self.num_src, self.num_dst, keep_order=weighted)
+        csr = from_edges(edges, self.num_src, self.num_dst, keep_order=keep_order)
         if self._csr.order is not None and csr.order is not None:
             added = torch.arange(self.num_edges, csr.num_edges, device=self.device)
             csr.order = torch.cat([self._csr.order, added])[csr.order]
-        return Graph(csr, self._weight, order_kept=weighted, loops=loops.numel())
+        return csr
 
     def adjacency(self, reduce: str, dtype: torch.dtype) -> Adjacency:
         """The matrix that a reduction multiplies with; kept until the weights it needs change.
