@@ -17,7 +17,9 @@ from maxk.measure.record import Row, append
 from maxk.report import accuracy, sections, trained
 from maxk.report.html import page
 
-RELU = Score("cora", "sage", "relu", None, None, "cora-sage.toml", "1", test=0.8, hidden=64)
+RELU = Score(
+    "cora", "sage", "relu", None, None, "cora-sage.toml", "1", test=0.8, hidden=64, kept=0.4
+)
 OWN = Row(
     suite="quick", op="forward", implementation="auto", graph="ring", nodes=5, edges=10, width=8,
     dtype="float32", device="NVIDIA H200", ms=2.0, ms_low=1.5, ms_high=2.5, torch="2.13.0",
@@ -120,12 +122,21 @@ def test_the_page_escapes_what_is_not_its_own() -> None:
 def test_the_tables_of_a_sweep(swept: Path) -> None:
     ((_, study),) = sections.studies([swept])
     text = accuracy.tables(study)
-    assert "| cora | 64 | 3 | 80.07 ± 0.25 | **70.13 ± 0.50** | 90.13 ± 0.50 + |" in text
+    assert "| cora | 64 | 3 | 40.0 % | 80.07 ± 0.25 | **70.13 ± 0.50** | 90.13 ± 0.50 + |" in text
     assert "| cora | 5.00 | 2.50 | 3.50 |" in text
     last = text.splitlines()[-1].split(" | ")
     assert last[:4] == ["| cora", "GraphSAGE", "maxk", "8"]
     assert last[4].startswith("+10.07 in [")
     assert last[6:] == ["2.50", "-", "8 |"]
+
+
+def test_irregular_sparsity_is_told(swept: Path) -> None:
+    thin = [replace(RELU, nonlinearity="fatrelu", k=8, seed=s, kept=0.1 + 0.01 * s) for s in (0, 1)]
+    score.append(swept / score.SCORES, thin)
+    ((_, study),) = sections.studies([swept])
+    text = accuracy.tables(study)
+    assert "| graph | k = 8 |\n| --- | ---: |\n| cora | 10.5 % |" in text
+    assert text.count("entries that pass in training") == 1
 
 
 def test_a_cell_of_fewer_seeds_says_so(swept: Path) -> None:

@@ -16,6 +16,7 @@ from maxk.bench.sweep.verdict import (
     percent,
 )
 from maxk.core.errors import DataError
+from maxk.nn.nonlinearities import REGULAR
 from maxk.report.table import markdown
 
 _MODELS = {"sage": "GraphSAGE", "gcn": "GCN", "gin": "GIN"}
@@ -24,9 +25,10 @@ _MODELS = {"sage": "GraphSAGE", "gcn": "GCN", "gin": "GIN"}
 def tables(study: Study) -> str:
     """Returns for each model and nonlinearity a table of scores and one of speeds, then a choice.
 
-    A line is a data set, a column a k. A score that the paired test tells from ReLU's is bold where
-    it is worse and carries ``+`` where it is better; the others cannot be told from ReLU's. A
-    number in brackets is that of the seeds where it is smaller than in the rest of the line.
+    A line is a data set, a column a k; "ReLU passes" is the share of hidden entries that are
+    positive. A score that the paired test tells from ReLU's is bold where it is worse and carries
+    ``+`` where it is better; the others cannot be told from ReLU's. A number in brackets is that of
+    the seeds where it is smaller than in the rest of the line.
     """
     parts = []
     kinds = dict.fromkeys(
@@ -40,6 +42,11 @@ def tables(study: Study) -> str:
         ]
         parts.append(f"**{_MODELS[model]}, {nonlinearity}**: test score in percent\n\n"
                      + _scores(mine, study.scores))  # fmt: skip
+        if nonlinearity not in REGULAR:
+            parts.append(
+                f"**{_MODELS[model]}, {nonlinearity}**: entries that pass in training, in percent "
+                f"of D; MaxK stores 100 k / D\n\n" + _passing(mine, study.scores)
+            )
         timed = [s for s in study.speeds if (s.model, s.nonlinearity) == (model, nonlinearity)]
         if timed:
             parts.append(
@@ -95,10 +102,33 @@ def _scores(verdicts: Sequence[Verdict], scores: Sequence[Score]) -> str:
         width = next((s.hidden for s in scores if s.field == field), None)
         runs = max(v.runs for v in cells.values())
         line = [first.setting.place, str(width), str(runs)]
-        line.append(percent(first.relu, first.relu_deviation))
+        line += [_share(scores, field, None), percent(first.relu, first.relu_deviation)]
         line += [_cell(cells.get(k), runs) for k in ks]
         body.append(line)
-    return markdown(["graph", "D", "seeds", "ReLU", *(f"k = {k}" for k in ks)], body)
+    header = ["graph", "D", "seeds", "ReLU passes", "ReLU"]
+    return markdown([*header, *(f"k = {k}" for k in ks)], body)
+
+
+def _passing(verdicts: Sequence[Verdict], scores: Sequence[Score]) -> str:
+    settings = {v.setting.k: v.setting for v in verdicts}
+    ks = sorted(k for k in settings if k is not None)
+    fields = dict.fromkeys(v.setting.field for v in verdicts)
+    place = {v.setting.field: v.setting.place for v in verdicts}
+    name = verdicts[0].setting.nonlinearity
+    body = [[place[f], *(_share(scores, f, k, name) for k in ks)] for f in fields]
+    return markdown(["graph", *(f"k = {k}" for k in ks)], body)
+
+
+def _share(
+    scores: Sequence[Score], field: tuple[str, ...], k: int | None, nonlinearity: str = "relu"
+) -> str:
+    """The mean share of hidden entries that pass, in percent."""
+    found = [
+        s.kept
+        for s in scores
+        if s.kept is not None and (s.field, s.k, s.nonlinearity) == (field, k, nonlinearity)
+    ]
+    return f"{100 * sum(found) / len(found):.1f} %" if found else "-"
 
 
 def _cell(verdict: Verdict | None, runs: int) -> str:
