@@ -105,4 +105,6 @@ def to_adj_t(graph: Graph) -> Tensor:
     weight = graph.weight
     values = torch.ones(graph.num_edges, device=graph.device) if weight is None else weight
     shape = (graph.num_dst, graph.num_src)
-    return torch.sparse_csr_tensor(graph.indptr, graph.indices.long(), values, size=shape)
+    ids = (graph.indptr, graph.indices.long())
+    # A graph was checked when it was made.
+    return torch.sparse_csr_tensor(*ids, values, size=shape, check_invariants=False)
