@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,30 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     ran = [r for r in terminalreporter.getreports("passed") if "gpu" in getattr(r, "keywords", {})]
     terminalreporter.write_line(f"gpu tests ran: {len(ran)}")
+    counts = [
+        int(count)
+        for report in terminalreporter.getreports("passed")
+        for name, count in getattr(report, "user_properties", [])
+        if name == EXAMPLES
+    ]
+    if counts:
+        terminalreporter.write_line(f"examples of properties: {sum(counts)} in {len(counts)} tests")
+
+
+EXAMPLES = "examples"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Notes how many examples a property saw, where the report travels to whoever counts."""
+    report = yield
+    told = getattr(item, "hypothesis_statistics", None)
+    if told is not None and report.when == "call":
+        count = sum(map(int, re.findall(r"(\d+) passing", told)))
+        report.user_properties.append((EXAMPLES, str(count)))
+    return report
 
 
 @pytest.fixture(params=["reference", "cpu", pytest.param("cuda", marks=pytest.mark.gpu)])

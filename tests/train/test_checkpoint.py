@@ -43,7 +43,7 @@ def test_a_broken_newest_state_is_named_and_the_last_good_one_used(
     newest = tmp_path / "state.pt"
     data = newest.read_bytes()
     if damage == "other":
-        torch.save({"format": "someone else's"}, newest)
+        torch.save({"format": "someone else's", "epoch": 2, "model": {}}, newest)
     else:
         newest.write_bytes(
             {"half": data[: len(data) // 2], "empty": b"", "foreign": b"GIF89a"}[damage]
