@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,10 +21,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="fail instead of skipping the tests of this marker (gpu, multigpu)",
     )
 
-    parser.addoption("--long", action="store_true", help="also run the tests marked huge")
+    parser.addoption(
+        "--long", action="store_true",
+        help="also run the tests marked huge, and many more examples of each property",
+    )  # fmt: skip
+
+
+def choose_examples(long: bool) -> None:
+    """The examples of properties: few that repeat exactly, or many."""
+    try:
+        from hypothesis import HealthCheck, settings
+    except ImportError:
+        return  # a machine that runs other tests only; the properties say so themselves
+    # Fixtures hold no state that an example could leave behind.
+    given: Any = dict(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    settings.register_profile("ci", derandomize=True, max_examples=50, database=None, **given)
+    settings.register_profile("long", max_examples=3000, **given)
+    settings.load_profile("long" if long else "ci")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    choose_examples(config.getoption("--long"))
     # One thread a worker where several run: two pools of spinning threads stop each other.
     threads = min(1 if hasattr(config, "workerinput") else 2, torch.get_num_threads())
     torch.set_num_threads(threads)
