@@ -354,6 +354,14 @@ def test_a_shape_that_no_array_has_is_refused(tmp_path: Path, shape: str) -> Non
         read_npy(tmp_path / "x.npy")
 
 
+def test_bytes_behind_an_array_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.npy"
+    np.save(path, np.ones(3))
+    path.write_bytes(path.read_bytes() + bytes(8))
+    with pytest.raises(DataError, match=r"declares shape \[3\] .* but holds 32 bytes"):
+        read_npy(path)
+
+
 def test_a_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(edges, "host_memory", lambda: 1 << 20)
     np.savez_compressed(tmp_path / "g.npz", edge_index=np.zeros((2, 1 << 17), np.int64))
