@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -15,7 +17,7 @@ from maxk.ops.spmm.reference import accumulation_dtype
 
 
 def aggregate(
-    graph: Graph | Tensor,
+    graph: Any,
     features: CBSR | Tensor,
     reduce: str = "mean",
     *,
@@ -38,12 +40,14 @@ def aggregate(
     and the edge weights.
 
     Args:
-        graph: a :class:`~maxk.graph.graph.Graph`, or an ``edge_index`` [2, E] (source, target),
-            which is converted once and checked for changes on every call.
+        graph: a :class:`~maxk.graph.graph.Graph`; or an ``edge_index`` [2, E] (source, target),
+            plain or PyG's ``EdgeIndex``; or an ``adj_t`` [M, N], torch sparse or
+            ``torch_sparse.SparseTensor``. All but the first are converted once and checked for
+            changes on every call.
         features: [N, D], CBSR or dense.
         reduce: "sum", "mean" or "gcn".
-        edge_weight: [E] in the caller's edge order, beside a plain ``edge_index`` only; a Graph
-            carries its own.
+        edge_weight: [E] in the caller's edge order, beside an ``edge_index`` only; a Graph and an
+            ``adj_t`` carry their own.
         fill_self_loops: for "gcn", add the missing self-loops first.
         implementation: "reference", "cpu" or "cuda"; by default the device decides.
 
@@ -51,7 +55,8 @@ def aggregate(
         [M, D] in the dtype of the features.
 
     Raises:
-        TypeError: the features or weights have an unsupported or differing dtype.
+        TypeError: the graph is none of these, or features or weights have an unsupported or
+            differing dtype.
         ValueError: shapes or devices disagree, ``reduce`` is unknown, or "gcn" meets a bipartite
             graph.
 
@@ -68,17 +73,7 @@ def aggregate(
     else:
         values, columns = check_matrix(features, "features"), None
         width = values.shape[1]
-    if isinstance(graph, Tensor):
-        graph = graph_of(graph, values.shape[0], edge_weight)
-    elif edge_weight is not None:
-        raise ValueError(
-            "edge_weight belongs to a plain edge_index; give a Graph its weights in "
-            "Graph.from_edge_index(edge_index, edge_weight=...)"
-        )
-    if not isinstance(graph, Graph):
-        raise TypeError(
-            f"graph must be a maxk.Graph or an edge_index tensor, got {type(graph).__name__}"
-        )
+    graph = graph_of(graph, values.shape[0], edge_weight)
     check_same_device(values.device, "features", graph.device, "graph")
     check_rows(values.shape[0], graph.num_src, "features", "source nodes")
     if reduce == "gcn":
