@@ -11,8 +11,6 @@ import subprocess
 import sys
 from functools import cache
 
-import pytest
-
 CODE = """
 import hashlib, json, sys
 import torch, maxk
@@ -80,6 +78,5 @@ def test_deterministic_mode_gives_the_same_bits_on_any_number_of_threads() -> No
     assert several[1:] == one[1:]
 
 
-@pytest.mark.parametrize("mode", ["deterministic", "fast"])
-def test_a_new_process_with_as_many_threads_gives_the_same_bits(mode: str) -> None:
-    assert trained(3, mode, 1)[1:] == trained(3, mode)[1:]
+def test_a_new_process_with_as_many_threads_gives_the_same_bits() -> None:
+    assert trained(3, "fast", 1)[1:] == trained(3, "fast")[1:]
