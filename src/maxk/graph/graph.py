@@ -213,6 +213,8 @@ class Graph:
     def with_weight(self, weight: Tensor | None) -> Graph:
         """The same edges with other weights, [E] in the caller's order; shares all else.
 
+        That is the order of :attr:`edge_weight`; :attr:`weight` is in CSR order and does not fit.
+
         Raises:
             TypeError: the weights are no floating-point tensor.
             ValueError: their shape or device is wrong, or the graph was made without weights from
