@@ -6,14 +6,13 @@ import contextlib
 import functools
 import logging
 import math
-import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from maxk.core.errors import CheckpointError, DataError, TrainingError
 from maxk.data.dataset import Dataset, Evaluator
@@ -24,6 +23,7 @@ from maxk.train.anneal import k_at, set_k
 from maxk.train.capture import Captured
 from maxk.train.config import TrainConfig
 from maxk.train.diagnosis import all_finite, first_fault
+from maxk.train.history import Best, Epoch, median, shares
 from maxk.train.loggers import Logger
 from maxk.train.setup import (
     build_model,
@@ -33,6 +33,7 @@ from maxk.train.setup import (
     resolve_device,
     uncapturable,
 )
+from maxk.train.state import copied, for_device, on_cpu, random_state, set_random_state
 
 log = logging.getLogger(__name__)
 
@@ -41,43 +42,6 @@ WARM_UP = 2
 #: Epochs behind them that are split into select, aggregate and rest: on a GPU every operation waits
 #: for the device there. A CUDA graph, which has no operations to tell apart, starts behind them.
 SPLIT = 3
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """What one epoch gave.
-
-    Attributes:
-        epoch: Counted from 1.
-        loss: Mean training loss, before this epoch's step.
-        train: Score of the training nodes after the step, dropout off; so are ``val`` and ``test``.
-        val: Score of the validation nodes.
-        test: Score of the test nodes.
-        seconds: Forward, backward and optimizer step.
-        seconds_evaluate: The forward pass that the scores are taken from.
-        seconds_select: Share of ``seconds`` spent in MaxK; None where it was not measured.
-        seconds_aggregate: The same for aggregation, forward and backward.
-    """
-
-    epoch: int
-    loss: float
-    train: float
-    val: float
-    test: float
-    seconds: float
-    seconds_evaluate: float
-    seconds_select: float | None = None
-    seconds_aggregate: float | None = None
-
-
-@dataclass(frozen=True)
-class Best:
-    """The epoch with the best validation score so far, and its weights on the CPU."""
-
-    epoch: int
-    val: float
-    test: float
-    weights: dict[str, Tensor]
 
 
 class Trainer:
@@ -135,7 +99,7 @@ class Trainer:
         self.best: Best | None = None
         self._peak = 0
         reset_peak_memory(self.device)
-        self._random = _random_state(self.device)
+        self._random = random_state(self.device)
         with self._own_random(seed=config.seed):
             self.model = build_model(config, self.dataset).to(self.device)
         self._forward: Callable[..., Tensor] = self.model
@@ -213,7 +177,7 @@ class Trainer:
             scores = self._scores(logits)
             seconds_evaluate = self._clock() - start
         self._warm += 1
-        select, aggregate = _shares(record)
+        select, aggregate = shares(record)
         result = Epoch(
             epoch=self.epoch + 1,
             loss=loss,
@@ -224,7 +188,7 @@ class Trainer:
             seconds_aggregate=aggregate,
         )
         if result.epoch > self.config.anneal and (self.best is None or result.val > self.best.val):
-            self.best = Best(result.epoch, result.val, result.test, _on_cpu(self.model))
+            self.best = Best(result.epoch, result.val, result.test, on_cpu(self.model))
         self.history.append(result)
         self._peak = max(self._peak, peak_memory(self.device))
         self._log(result)
@@ -277,9 +241,9 @@ class Trainer:
         if self.best is None:
             raise TrainingError("there is no result yet: no epoch was trained")
         config = self.config
-        seconds = _median([e.seconds for e in self.history])
-        select = _median([e.seconds_select for e in self.history])
-        aggregate = _median([e.seconds_aggregate for e in self.history])
+        seconds = median([e.seconds for e in self.history])
+        select = median([e.seconds_select for e in self.history])
+        aggregate = median([e.seconds_aggregate for e in self.history])
         rest = None
         if seconds is not None and select is not None and aggregate is not None:
             rest = max(seconds - select - aggregate, 0.0)
@@ -300,7 +264,7 @@ class Trainer:
             "seconds_select": select,
             "seconds_aggregate": aggregate,
             "seconds_rest": rest,
-            "seconds_evaluate": _median([e.seconds_evaluate for e in self.history]),
+            "seconds_evaluate": median([e.seconds_evaluate for e in self.history]),
             "peak_memory": self._peak,
             "device": str(self.device),
             "seed": config.seed,
@@ -312,8 +276,8 @@ class Trainer:
         return {
             "epoch": self.epoch,
             "shape": self._shape(),
-            "model": _on_cpu(self.model),
-            "optimizer": _copied(self._optimizer.state_dict()),
+            "model": on_cpu(self.model),
+            "optimizer": copied(self._optimizer.state_dict()),
             "random": dict(self._random),
             "best": None
             if best is None
@@ -354,7 +318,7 @@ class Trainer:
                 )
         try:
             self.model.load_state_dict(state["model"])
-            self._optimizer.load_state_dict(_for_device(state["optimizer"], self._adam))
+            self._optimizer.load_state_dict(for_device(state["optimizer"], self._adam))
         except (RuntimeError, ValueError) as error:
             raise CheckpointError("the checkpoint holds the weights of another model") from error
         for name in self._random:
@@ -475,7 +439,7 @@ class Trainer:
 
     def _diverged(self, what: str, value: float, *, training: bool) -> str:
         # The same dropout as in the pass that went wrong.
-        _set_random_state(self._random, self.device)
+        set_random_state(self._random, self.device)
         self.model.train(training)
         x, graph = self.dataset.x, self.dataset.graph
         fault = first_fault(self.model, x, lambda: self.model(x, graph))
@@ -495,16 +459,16 @@ class Trainer:
 
     @contextlib.contextmanager
     def _own_random(self, seed: int | None = None) -> Iterator[None]:
-        outside = _random_state(self.device)
+        outside = random_state(self.device)
         try:
             if seed is None:
-                _set_random_state(self._random, self.device)
+                set_random_state(self._random, self.device)
             else:
                 torch.manual_seed(seed)
             yield
-            self._random = _random_state(self.device)
+            self._random = random_state(self.device)
         finally:
-            _set_random_state(outside, self.device)
+            set_random_state(outside, self.device)
 
     def _clock(self) -> float:
         if self.device.type == "cuda":
@@ -520,12 +484,6 @@ class Trainer:
         return dispatch.record()
 
 
-def _for_device(optimizer: Mapping[str, Any], flags: Mapping[str, bool]) -> dict[str, Any]:
-    """The saved state of Adam with the flags of this device in place of those it was saved with."""
-    groups = [{**group, **flags} for group in optimizer["param_groups"]]
-    return {**optimizer, "param_groups": groups}
-
-
 def _split_nodes(dataset: Dataset) -> dict[str, Tensor]:
     masks = {"train": dataset.train_mask, "val": dataset.val_mask, "test": dataset.test_mask}
     nodes = {name: mask.nonzero()[:, 0] for name, mask in masks.items()}
@@ -533,44 +491,3 @@ def _split_nodes(dataset: Dataset) -> dict[str, Tensor]:
         if indices.numel() == 0:
             raise DataError(f"{dataset.name}: the {name} split holds no nodes, so it has no score")
     return nodes
-
-
-def _on_cpu(model: nn.Module) -> dict[str, Tensor]:
-    """Copies the weights, since the model's own change with the next step."""
-    return {n: t.detach().to("cpu", copy=True) for n, t in model.state_dict().items()}
-
-
-def _copied(value: Any) -> Any:
-    """The same dictionaries and lists with every tensor copied to the CPU."""
-    if isinstance(value, Tensor):
-        return value.detach().to("cpu", copy=True)
-    if isinstance(value, dict):
-        return {name: _copied(part) for name, part in value.items()}
-    return [_copied(part) for part in value] if isinstance(value, list) else value
-
-
-def _random_state(device: torch.device) -> dict[str, Tensor]:
-    state = {"cpu": torch.get_rng_state()}
-    if device.type == "cuda":
-        state["cuda"] = torch.cuda.get_rng_state(device)
-    return state
-
-
-def _set_random_state(state: Mapping[str, Tensor], device: torch.device) -> None:
-    torch.set_rng_state(state["cpu"])
-    if device.type == "cuda":
-        torch.cuda.set_rng_state(state["cuda"], device)
-
-
-def _shares(record: Any) -> tuple[float | None, float | None]:
-    """Splits the recorded seconds by operation into select and aggregate."""
-    if record is None:
-        return None, None
-    seconds: dict[str, float] = dict(record.seconds)
-    select = seconds.pop("maxk", 0.0)
-    return select, sum(seconds.values())
-
-
-def _median(values: list[Any]) -> float | None:
-    known = [v for v in values if v is not None]
-    return statistics.median(known) if known else None

@@ -38,7 +38,8 @@ from maxk.measure.environment import environment
 from maxk.train import advice, checkpoint, loggers
 from maxk.train.checkpoint import cannot_write, write_file
 from maxk.train.config import TrainConfig, flag
-from maxk.train.loop import Epoch, Trainer
+from maxk.train.history import Epoch
+from maxk.train.loop import Trainer
 from maxk.train.setup import load_dataset, resolve_device, uncapturable
 
 log = logging.getLogger(__name__)
