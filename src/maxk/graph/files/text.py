@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import re
+import warnings
 import zlib
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +19,8 @@ from maxk.core.errors import DataError
 from maxk.graph.files.edges import Edges, check_file, check_room
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    import warnings
+from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
@@ -188,7 +190,9 @@ def _parse(path: Path, layout: _Layout, dtype: Any, *, ids: int) -> NDArray[Any]
     """Parses the numbers with numpy's C reader; a second, slow pass finds the line of a fault."""
     structured = np.dtype(dtype).names is not None
     row_bytes = np.dtype(dtype).itemsize * (1 if structured else layout.columns)
-    with _open_text(path) as stream:
+    with _open_text(path) as stream, warnings.catch_warnings():
+        # Old releases of numpy read "1.0" as an id, and only warn.
+        warnings.simplefilter("error", DeprecationWarning)
         try:
             return np.loadtxt(
                 _lines(path, stream, row_bytes),
@@ -200,7 +204,7 @@ def _parse(path: Path, layout: _Layout, dtype: Any, *, ids: int) -> NDArray[Any]
             )
         except (UnicodeDecodeError, DataError):
             raise
-        except (ValueError, OverflowError, MemoryError) as error:
+        except (ValueError, OverflowError, MemoryError, DeprecationWarning) as error:
             fault: Exception = error
     for line, fields in _rows(path, layout):
         problem = _problem(fields, layout.columns, ids)
