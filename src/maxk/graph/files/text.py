@@ -19,8 +19,7 @@ from maxk.core.errors import DataError
 from maxk.graph.files.edges import Edges, check_file, check_room
 
 if TYPE_CHECKING:
-    import warnings
-from collections.abc import Iterator
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
