@@ -3,7 +3,6 @@ from __future__ import annotations
 import csv
 import os
 import signal
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from maxk.cli.main import main
 from maxk.cli.words import spread
 from maxk.core.errors import ConfigError, DataError, MaxKError, TrainingError
 from maxk.data.load import load
-from maxk.graph.graph import Graph
 from maxk.measure.timer import Timing
 from maxk.train.config import TrainConfig
 from maxk.train.loop import Trainer
@@ -118,30 +116,33 @@ def test_a_sweep_is_what_the_trainer_gives_and_goes_on_where_it_stopped(
     assert run.read([tmp_path / "out"]).verdicts == more.verdicts
 
 
-def test_the_ceiling_is_an_epoch_without_edges(
+def test_the_ceiling_is_an_epoch_without_aggregation(
     request_: Request, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     field = settings(request_, "digits", "sage")
-    data = load("digits")
-    milliseconds = {data.graph.num_edges: 8.0, 0: 2.0}
-    edges: list[int] = []
+    parts = dict(select=0.5, forward=3.0, backward=3.0, dense=1.0, optimiser=0.5)
 
-    def call(config: TrainConfig, dataset: object, graph: Graph, pool: object) -> object:
-        edges.append(graph.num_edges)
-        taken = milliseconds[graph.num_edges] / (2 if config.nonlinearity == "maxk" else 1)
-        return lambda: taken
+    class Step:
+        def __init__(self, milliseconds: float) -> None:
+            self.milliseconds = milliseconds
 
-    def interleave(calls: dict[object, Callable[[], float]], **_: object) -> dict[object, Timing]:
-        return {name: Timing((made(),)) for name, made in calls.items()}
+        def split(self, rounds: int) -> dict[str, float]:
+            assert self.milliseconds == 8.0  # ReLU's
+            return parts
 
-    monkeypatch.setattr(speed, "_call", call)
+    def interleave(calls: dict[object, Step], **_: object) -> dict[object, Timing]:
+        return {name: Timing((step.milliseconds,)) for name, step in calls.items()}
+
+    monkeypatch.setattr(
+        speed, "_step", lambda config, data: Step(8.0 if config.nonlinearity == "relu" else 4.0)
+    )
+    monkeypatch.setattr(speed, "_call", lambda step, device, pool: step)
     monkeypatch.setattr(speed, "interleave", interleave)
-    relu, maxk = speed.speeds(field, data)
-    assert edges == [data.graph.num_edges] * 2 + [0]
+    relu, maxk = speed.speeds(field, load("digits"))
     assert (relu.ms, relu.ratio, relu.ceiling) == (8, 1, 4)
     assert (maxk.ms, maxk.ratio, maxk.ceiling) == (4, 2, 4)
     with pytest.raises(TrainingError, match="no setting is ReLU's"):
-        speed.speeds(field[1:], data)
+        speed.speeds(field[1:], load("digits"))
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from maxk.bench.sweep.run import Study
-from maxk.bench.sweep.score import Score, Setting, Speed, bare
+from maxk.bench.sweep.score import Score, Setting, Speed, bare, devices
 from maxk.bench.sweep.verdict import (
     LEVEL,
     MARGIN,
@@ -50,8 +50,8 @@ def tables(study: Study) -> str:
         timed = [s for s in study.speeds if (s.model, s.nonlinearity) == (model, nonlinearity)]
         if timed:
             parts.append(
-                f"**{_MODELS[model]}, {nonlinearity}**: an epoch, times as fast as ReLU's\n\n"
-                + _speeds(timed)
+                f"**{_MODELS[model]}, {nonlinearity}**: an epoch, times as fast as ReLU's "
+                f"({devices(timed)})\n\n" + _speeds(timed)
             )
     chosen = _choices(study)
     if chosen:

@@ -113,7 +113,7 @@ class Speed(Setting):
         ratio: ReLU's median over this one.
         ratio_low: 20th percentile of the ratios of single rounds.
         ratio_high: 80th percentile of the same.
-        ceiling: ReLU's median over that of the same step on a graph without edges.
+        ceiling: ReLU's step over the same step without the time of its aggregations.
         rounds: Rounds that the medians are taken over.
         device: ``cpu``, or the GPU's name.
         machine: Processor.
@@ -178,6 +178,12 @@ def read_speeds(path: Path) -> list[Speed]:
         DataError: a line but an unfinished last one is no speed.
     """
     return list({bare(row): row for row in _read(path, Speed)}.values())
+
+
+def devices(rows: Iterable[Score | Speed]) -> str:
+    """Returns where rows were made, in words."""
+    names = dict.fromkeys(row.device for row in rows)
+    return ", ".join("CPU" if name == "cpu" else name for name in names)
 
 
 def write_csv(path: Path, scores: Iterable[Score]) -> None:
