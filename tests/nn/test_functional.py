@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+import maxk
 from maxk.nn import functional
 
 
@@ -45,3 +46,17 @@ def test_aligned_features_on_a_gpu():
 def test_rows_on_the_cpu_stay_as_they_are():
     x = torch.randn(3, 5)
     assert functional.aligned(x) is x
+
+
+def test_what_a_hook_keeps_of_a_layer_stays():
+    torch.manual_seed(0)
+    conv = maxk.nn.SAGEConv(6, 3)
+    edges = torch.tensor([[0, 1, 2], [1, 2, 0]])
+    x = torch.randn(3, 6)
+    kept = []
+    conv.lin_l.register_forward_hook(lambda module, inputs, output: kept.append(output))
+    for features in (x, maxk.maxk(x, 2)):
+        y = conv(features, edges)
+        dense = features if features is x else features.to_dense()
+        assert torch.equal(kept[-1], conv.lin_l(dense[edges[0, [2, 0, 1]]]))
+        torch.testing.assert_close(y, kept[-1] + conv.lin_r(dense))

@@ -107,6 +107,8 @@ class SAGEConv(nn.Module):
             source = F.relu(self.lin(dense(source)))
         y: Tensor = self.lin_l(aggregate(graph, source, self.reduce))
         if self.root_weight and target is not None:
+            if self.lin_l._forward_hooks:
+                y = y.clone()  # a hook may have kept what is added to in place
             y = add_linear(y, target, self.lin_r.weight)
         return F.normalize(y, p=2.0, dim=-1) if self.normalize else y
 
