@@ -107,3 +107,16 @@ def test_wrong_settings_are_named(settings, message):
 def test_wrong_flags_are_named(settings, message):
     with pytest.raises(ValueError, match=message):
         TrainConfig(**settings)
+
+
+@pytest.mark.parametrize("register", [
+    "register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook",
+    "register_full_backward_pre_hook",
+])  # fmt: skip
+def test_a_norm_with_a_hook_is_called_for_it(register: str) -> None:
+    called = []
+    norm = torch.nn.LayerNorm(8)
+    getattr(norm, register)(lambda *arguments: called.append(register))
+    features = Activation("maxk", 8, 2)(torch.randn(3, 8, requires_grad=True), norm)
+    features.values.sum().backward()
+    assert called == [register]

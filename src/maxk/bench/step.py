@@ -99,10 +99,8 @@ class Step:
         end = clock()
         self._optimizer.step()
         done = clock()
-        select = sum(
-            part.seconds.pop(op, 0.0) for part in (ahead, back) for op in ("maxk", "norm_maxk")
-        )
-        forward, backward = sum(ahead.seconds.values()), sum(back.seconds.values())
+        select = ahead.select + back.select
+        forward, backward = ahead.aggregate, back.aggregate
         parts = {
             "select": select,
             "forward": forward,

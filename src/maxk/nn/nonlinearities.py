@@ -179,8 +179,11 @@ class Activation(nn.Module):
 def _plain(norm: nn.LayerNorm) -> bool:
     """Whether calling the norm does nothing but LayerNorm of rows with a weight and a bias."""
     affine = norm.elementwise_affine and norm.bias is not None
-    hooked = norm._forward_hooks or norm._forward_pre_hooks or norm._backward_hooks
-    return type(norm) is nn.LayerNorm and affine and not hooked
+    hooks = (
+        norm._forward_hooks, norm._forward_pre_hooks, norm._backward_hooks,
+        norm._backward_pre_hooks,
+    )  # fmt: skip
+    return type(norm) is nn.LayerNorm and affine and not any(hooks)
 
 
 def _check_groups(k: int, groups: int, width: int) -> None:

@@ -46,6 +46,16 @@ class Recorder:
 
     seconds: dict[str, float] = field(default_factory=dict)
 
+    @property
+    def select(self) -> float:
+        """Seconds in MaxK, with the norm before it where they are one operation."""
+        return self.seconds.get("maxk", 0.0) + self.seconds.get("norm_maxk", 0.0)
+
+    @property
+    def aggregate(self) -> float:
+        """Seconds in all else, which is aggregation and its gradients."""
+        return sum(self.seconds.values()) - self.select
+
     def add(self, op: str, seconds: float) -> None:
         """Adds to one operation's total."""
         self.seconds[op] = self.seconds.get(op, 0.0) + seconds

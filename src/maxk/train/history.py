@@ -49,14 +49,8 @@ class Best:
 
 
 def shares(record: Recorder | None) -> tuple[float | None, float | None]:
-    """Splits the recorded seconds by operation into select and aggregate.
-
-    A norm that is one operation with MaxK is part of select.
-    """
-    if record is None:
-        return None, None
-    select = sum(record.seconds.get(op, 0.0) for op in ("maxk", "norm_maxk"))
-    return select, sum(record.seconds.values()) - select
+    """The recorded seconds of select and aggregate; None where nothing was recorded."""
+    return (None, None) if record is None else (record.select, record.aggregate)
 
 
 def median(values: list[Any]) -> float | None:
