@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from typing import Any
 
 import torch
@@ -42,6 +42,10 @@ class CBSR:
             implementation chooses; dtype :func:`column_dtype` of D.
         width: D, the width of the dense matrix.
 
+    Args:
+        in_range: Say that the columns are known to lie in [0, D). Otherwise they are compared with
+            it, since a kernel would write wherever they point; on a GPU that waits for the device.
+
     Example:
         >>> import torch
         >>> from maxk.cbsr import CBSR
@@ -53,8 +57,9 @@ class CBSR:
     values: Tensor
     columns: Tensor
     width: int
+    in_range: InitVar[bool] = False
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, in_range: bool) -> None:
         if torch.compiler.is_compiling():
             return
         if self.values.dim() != 2 or self.values.shape != self.columns.shape:
@@ -72,7 +77,8 @@ class CBSR:
                 "values and columns must be on one device, got "
                 f"{self.values.device} and {self.columns.device}"
             )
-        self._check_reach()
+        if not in_range:
+            self._check_range()
 
     @staticmethod
     def from_dense(x: Tensor, k: int) -> CBSR:
@@ -83,23 +89,23 @@ class CBSR:
         """
         check_k(k, check_matrix(x, "x").shape[1])
         columns = largest_columns(x.detach(), k)
-        return CBSR(x.gather(1, columns), columns.to(column_dtype(x.shape[1])), x.shape[1])
+        columns, values = columns.to(column_dtype(x.shape[1])), x.gather(1, columns)
+        return CBSR(values, columns, x.shape[1], in_range=True)
 
-    def _check_reach(self) -> None:
-        """Raises ValueError where a column on the CPU lies outside the row.
-
-        A kernel would write there. On a GPU the check would wait for the device, so only
-        :meth:`validate` makes it.
-        """
+    def _check_range(self) -> None:
+        """Raises ValueError where a column lies outside the row."""
         columns = self.columns
         # Columns of a tracer hold no numbers, and a dtype may hold nothing that is too large.
-        if type(columns) is not Tensor or columns.device.type != "cpu" or not columns.numel():
+        if type(columns) is not Tensor or columns.is_meta or not columns.numel():
             return
         limits = torch.iinfo(columns.dtype)
         if limits.min == 0 and limits.max < self.width:
             return
-        low, high = torch.aminmax(columns)
-        if int(low) < 0 or int(high) >= self.width:
+        # Nothing can be read back while a CUDA graph is recorded.
+        if columns.is_cuda and torch.cuda.is_current_stream_capturing():
+            return
+        low, high = torch.stack(torch.aminmax(columns)).tolist()
+        if low < 0 or high >= self.width:
             self.validate()
 
     @property
@@ -134,15 +140,15 @@ class CBSR:
 
     def with_values(self, values: Tensor) -> CBSR:
         """The same columns with other values, for example after dropout."""
-        return CBSR(values, self.columns, self.width)
+        return CBSR(values, self.columns, self.width, in_range=True)
 
     def to(self, *args: Any, **kwargs: Any) -> CBSR:
         """Moves or casts the values as ``Tensor.to`` does, and moves the columns along."""
         values = self.values.to(*args, **kwargs)
-        return CBSR(values, self.columns.to(values.device), self.width)
+        return CBSR(values, self.columns.to(values.device), self.width, in_range=True)
 
     def validate(self) -> CBSR:
-        """Checks what the constructor does not: columns distinct, and on a GPU in range.
+        """Checks what the constructor leaves: columns are distinct inside a row, and in range.
 
         Raises:
             ValueError: naming the first row that breaks the contract.

@@ -72,10 +72,16 @@ def test_bad_ids_never_reach_a_kernel(bad: int, end: int) -> None:
     still_right()
 
 
-def test_bad_columns_are_found_by_validate() -> None:
-    columns = torch.full((3, 1), 200, dtype=torch.uint8, device="cuda")
-    with pytest.raises(ValueError, match=r"columns must lie in \[0, 9\], row 0 holds \[200\]"):
-        maxk.CBSR(torch.ones(3, 1, device="cuda"), columns, 10).validate()
+@pytest.mark.parametrize(
+    ("width", "dtype", "bad"),
+    [(10, torch.uint8, 10), (10, torch.uint8, 255), (300, torch.int16, -1),
+     (300, torch.int16, 300), (40_000, torch.int32, 2**31 - 1)],
+)  # fmt: skip
+def test_bad_columns_never_reach_a_kernel(width: int, dtype: torch.dtype, bad: int) -> None:
+    columns = torch.zeros(3, 1, dtype=dtype, device="cuda")
+    columns[2] = bad
+    with pytest.raises(ValueError, match=rf"columns must lie in .*{width - 1}\], row 2 .*{bad}"):
+        maxk.CBSR(torch.ones(3, 1, device="cuda"), columns, width)
     still_right()
 
 

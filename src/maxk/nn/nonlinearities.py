@@ -55,7 +55,7 @@ def maxk_grouped(x: Tensor, k: int, groups: int) -> CBSR:
     first = torch.arange(0, width, block, device=x.device, dtype=torch.int32)
     columns = inner.columns.reshape(rows, groups, k // groups).int() + first[:, None]
     values = inner.values.reshape(rows, k)
-    return CBSR(values, columns.reshape(rows, k).to(column_dtype(width)), width)
+    return CBSR(values, columns.reshape(rows, k).to(column_dtype(width)), width, in_range=True)
 
 
 def fatrelu(x: Tensor, k: int, threshold: float | None = None) -> Tensor:

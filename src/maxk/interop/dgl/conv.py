@@ -31,7 +31,7 @@ def _ends(graph: Graph, feat: Features | Pair) -> tuple[Features, Features]:
         return feat, feat
     count = graph.num_dst
     if isinstance(feat, CBSR):
-        return feat, CBSR(feat.values[:count], feat.columns[:count], feat.width)
+        return feat, CBSR(feat.values[:count], feat.columns[:count], feat.width, in_range=True)
     return feat, feat[:count]
 
 

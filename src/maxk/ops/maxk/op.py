@@ -42,7 +42,7 @@ def maxk(x: Tensor, k: int, *, implementation: str | None = None) -> CBSR:
     width = check_matrix(x, "x").shape[1]
     check_k(k, width)
     values, columns = calls(implementation).select(x.contiguous(), k)
-    return CBSR(values, columns, width)
+    return CBSR(values, columns, width, in_range=True)
 
 
 def to_dense(features: CBSR, *, implementation: str | None = None) -> Tensor:

@@ -56,4 +56,4 @@ def layer_norm_maxk(
         if operand.shape != (width,):
             raise ValueError(f"{name} must have shape [{width}], got {list(operand.shape)}")
     values, columns = calls(implementation).norm_select(x.contiguous(), weight, bias, eps, k)
-    return CBSR(values, columns, width)
+    return CBSR(values, columns, width, in_range=True)
