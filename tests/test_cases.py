@@ -593,6 +593,32 @@ def test_c20_last_compressed_row_is_read(implementation, device):
 
 @pytest.mark.huge
 @pytest.mark.usefixtures("roomy")
+def test_c20_edges_behind_2_31_are_read(implementation, device):
+    """Rows of 512 edges fill the first 2^31 places; the last row's edges stand behind them."""
+    if implementation == "reference":
+        pytest.skip("the reference gathers a dense row for each of 2^31 edges")
+    rows = 2**22
+    indptr = 512 * torch.arange(rows + 2, device=device)
+    indptr[-1] = 2**31 + 3
+    indices = torch.zeros(2**31 + 3, dtype=torch.int32, device=device)
+    indices[-3:] = torch.tensor([1, 2, 1], dtype=torch.int32)
+    graph = maxk.Graph.from_csr(indptr, indices, num_src=3)
+    x = torch.tensor([[1.0, 0, 0, 0], [0, 8, 4, 0], [0, 2, 0, 16]], device=device)
+    # The gradient needs the transpose on a CPU, which sorts all of the edges.
+    x.requires_grad_(device.type == "cuda")
+    h = maxk.maxk(x, 2, implementation=implementation)
+    y = maxk.aggregate(graph, h, "sum", implementation=implementation)
+    assert y[-1].tolist() == [0, 18, 8, 16]
+    assert y[:-1].amin(0).tolist() == y[:-1].amax(0).tolist() == [512, 0, 0, 0]
+    if x.requires_grad:
+        grad = torch.zeros_like(y)
+        grad[-1] = 1
+        y.backward(grad)
+        assert x.grad.tolist() == [[0, 0, 0, 0], [0, 2, 2, 0], [0, 1, 0, 1]]
+
+
+@pytest.mark.huge
+@pytest.mark.usefixtures("roomy")
 def test_c20_last_row_is_written(implementation, device):
     graph = maxk.Graph.from_edge_index(torch.tensor([[0], [ROWS - 1]], device=device), (1, ROWS))
     h = maxk.maxk(torch.arange(256.0, device=device)[None], 32, implementation=implementation)

@@ -36,8 +36,9 @@ RESULTS = ROOT / "results" / "reliability"
 TIMEOUT = 900
 #: For all tests at once, on the package as it is.
 BASELINE_TIMEOUT = 3600
-#: Exit code of pytest when a test failed; others mean that none was found or pytest itself broke.
-FAILED = 1
+#: Exit codes of pytest when a test failed: the second where several processes run tests and stop
+#: at the first that fails. Others mean that none was found or pytest itself broke.
+FAILED = (1, 2)
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def run_tests(
         "MAXK_CACHE_DIR": str(copy / ".kernels"),
     }
     words = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"]
-    words += ["-m", "gpu", "--require", "gpu"] if gpu else []
+    words += ["-m", "gpu", "--require", "gpu", "--long"] if gpu else []
     try:
         done = subprocess.run(
             [sys.executable, "-m", "pytest", *words, *(f"tests/{test}" for test in tests)],
@@ -103,10 +104,10 @@ def run_tests(
         return "passed", ""
     if done.returncode < 0 or "Fatal Python error" in done.stderr:
         return "crashed", f"signal {-done.returncode}"
-    if done.returncode != FAILED:
-        return "none", (done.stdout + done.stderr)[-2000:]
     found = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
-    return "failed", found[1] if found else done.stdout[-2000:]
+    if done.returncode not in FAILED or not found:
+        return "none", (done.stdout + done.stderr)[-2000:]
+    return "failed", found[1]
 
 
 def try_mutant(copy: Path, mutant: Mutant) -> dict[str, object]:

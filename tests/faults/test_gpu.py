@@ -291,7 +291,7 @@ print(hashlib.sha256(weights).hexdigest())
 def test_training_on_the_gpu_follows_the_cpu() -> None:
     config = TrainConfig(
         dataset="synthetic:nodes=500,degree=6,communities=3,features=16", hidden=32, k=8, layers=2,
-        epochs=5, precision="highest", device="cuda",
+        epochs=5, dropout=0.0, precision="highest", device="cuda",
     )  # fmt: skip
     losses = []
     for device in ("cuda", "cpu"):

@@ -34,10 +34,11 @@ def network(kind: str, **options: object) -> torch.nn.Module:
 
 
 @pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize("norm", [None, "layer", "batch"])
 @pytest.mark.parametrize("kind", ["GraphSAGE", "GCN", "GIN"])
-def test_same_logits_and_gradients(kind, norm, weighted):
-    model = network(kind, norm=norm)
+def test_same_logits_and_gradients(kind, norm, residual, weighted):
+    model = network(kind, norm=norm, residual=residual)
     theirs = maxk.interop.to_pyg_model(model)
     weight = WEIGHT if weighted else None
     x = torch.randn(N, 6, dtype=torch.float64)

@@ -15,7 +15,10 @@ from maxk.train.loop import Trainer
 from maxk.train.unwatched import UnwatchedTrainer
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
-SMALL = TrainConfig(dataset="digits", hidden=16, layers=2, k=4, epochs=12)
+# On a GPU two runs of 24 epochs give the same scores only where every sum has its order.
+SMALL = TrainConfig(
+    dataset="digits", hidden=16, layers=2, k=4, epochs=12, residual=True, deterministic=True
+)
 
 
 @pytest.mark.parametrize("device", DEVICES)

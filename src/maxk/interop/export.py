@@ -132,4 +132,5 @@ def _settings(model: nn.Module) -> dict[str, Any]:
         "threshold": network.activation.threshold,
         "dropout": network.dropout,
         "norm": norms[type(network.norms[0])],
+        "residual": network.residual,
     }

@@ -35,6 +35,7 @@ class Network(nn.Module):
         threshold: of "fatrelu".
         dropout: probability behind the activation, in training.
         norm: "layer", "batch" or None.
+        residual: add each layer's input to its result.
 
     Shape:
         x [N, in_channels], dense or sparse CSR; edge_index [2, E]; result [N, out_channels].
@@ -53,12 +54,13 @@ class Network(nn.Module):
         threshold: float | None,
         dropout: float,
         norm: str | None,
+        residual: bool,
     ) -> None:
         super().__init__()
         from torch_geometric.nn import SimpleConv
 
         self.model, self.nonlinearity, self.dropout = model, nonlinearity, dropout
-        self.k, self.groups, self.threshold = k, groups, threshold
+        self.k, self.groups, self.threshold, self.residual = k, groups, threshold, residual
         self.neighbours = SimpleConv(aggr="mean" if model == "sage" else "sum")
         layer = {"sage": _SAGE, "gcn": nn.Linear, "gin": _GIN}[model]
         norms: dict[str | None, Any] = {"layer": nn.LayerNorm, "batch": nn.BatchNorm1d}
@@ -100,16 +102,18 @@ class Network(nn.Module):
         h = x @ self.lin_in.weight.t() + self.lin_in.bias
         if self.model != "sage":
             h = h.relu()
+        total = h
         layer: Any
         for layer, norm in zip(self.layers, self.norms, strict=True):
             if self.model == "sage":
                 h = self.activate(h)
-                h = layer.lin_l(self.neighbours(h, edge_index, edge_weight)) + layer.lin_r(h)
+                y = layer.lin_l(self.neighbours(h, edge_index, edge_weight)) + layer.lin_r(h)
             else:
                 h = self.activate(layer.lin(h) if self.model == "gin" else layer(h))
                 own = (1 + layer.eps) * h if self.model == "gin" else 0
-                h = self.neighbours(h, edge_index, edge_weight) + own
-            h = norm(h)
+                y = self.neighbours(h, edge_index, edge_weight) + own
+            total = total + y if self.residual else y
+            h = norm(total)
         logits: Tensor = self.lin_out(h)
         return logits
 

@@ -3,7 +3,9 @@
     Linear -> num_layers x [ (Linear) -> MaxK -> dropout -> aggregate -> norm ] -> Linear
 
 GraphSAGE multiplies after the aggregation, a weight for the neighbours and one for the node itself;
-GCN and GIN multiply before MaxK, and put a ReLU behind the first linear layer.
+GCN and GIN multiply before MaxK, and put a ReLU behind the first linear layer. With ``residual``
+the input of a layer, before the norm, is added to its result, as the ``res+`` blocks of `DeeperGCN
+<https://arxiv.org/abs/2006.07739>`_ do; the norm of the last layer then follows all of them.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ class _Network(nn.Module):
         norm: Norm = "layer",
         groups: int = 1,
         threshold: float | None = None,
+        residual: bool = False,
     ) -> None:
         super().__init__()
         if norm is not None and norm not in NORMS:
@@ -50,6 +53,7 @@ class _Network(nn.Module):
         if not 0.0 <= dropout < 1.0:
             raise ValueError(f"dropout must lie in [0, 1), got {dropout}")
         self.k, self.nonlinearity, self.dropout = k, nonlinearity, dropout
+        self.residual = residual
         self.activation = Activation(
             nonlinearity, hidden_channels, k, groups=groups, threshold=threshold
         )
@@ -82,7 +86,8 @@ class _Network(nn.Module):
         norm: nn.Module = nn.Identity()
         for layer, own_norm in zip(self.layers, self.norms, strict=True):
             # A norm waits for the next layer, whose MaxK may do both in one pass.
-            h = self.propagate(layer, norm, h, graph)
+            y = self.propagate(layer, norm, h, graph)
+            h = h + y if self.residual else y
             norm = own_norm
         logits: Tensor = self.lin_out(norm(h))
         return logits
@@ -103,6 +108,7 @@ class GraphSAGE(_Network):
         norm: "layer", "batch" or None, after every aggregation.
         groups: of "maxk-grouped".
         threshold: of "fatrelu"; by default it follows k.
+        residual: add each layer's input to its result.
 
     Example:
         >>> import torch, maxk

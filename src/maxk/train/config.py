@@ -71,6 +71,8 @@ class TrainConfig:
     """Probability that an entry behind the nonlinearity is dropped in training."""
     norm: Literal["layer", "batch", "none"] = "layer"
     """Normalisation after each aggregation."""
+    residual: bool = False
+    """Add each layer's input to its result."""
     self_loops: bool = False
     """Add the self-loops that the graph lacks."""
     undirected: bool = False

@@ -58,6 +58,7 @@ def build_model(config: TrainConfig, dataset: Dataset) -> nn.Module:
         norm=None if config.norm == "none" else config.norm,
         groups=config.groups,
         threshold=config.threshold,
+        residual=config.residual,
     )
     return model
 
