@@ -5,6 +5,9 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -71,6 +74,28 @@ def test_compiled_once_and_kept_as_plain_cubin(
     resources = first.resources("twice")
     assert 0 < resources.registers < 32
     assert resources.spill_bytes == 0
+
+
+def test_no_bytes_object_is_written_to(tmp_path: Path, cache: Path) -> None:
+    """Python keeps one object for every single byte, and all of a process shares it.
+
+    A literal is that object where a module is compiled, not where it comes from a .pyc file. PTX
+    for a GPU that the compiler does not know is made without a line in the log.
+    """
+    where = spec(tmp_path).source
+    code = (
+        "from pathlib import Path\n"
+        "from maxk.device.kernel import Spec, build\n"
+        f"source = Path({str(where)!r})\n"
+        "build(Spec(source, 'twice', (('VALUE', 0), ('FACTOR', 2))), (99, 0))\n"
+        "print([value for value in range(256) if bytes([value])[0] != value])\n"
+    )
+    environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(tmp_path / "none")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
+    assert list(cache.glob("*.cubin"))
 
 
 def test_key_holds_all_that_changes_the_binary(

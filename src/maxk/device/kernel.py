@@ -189,6 +189,13 @@ def _nvrtc(function: str, *args: Any) -> Any:
     return values[0] if len(values) == 1 else values
 
 
+def _result(program: Any, what: str) -> bytes:
+    # NVRTC writes into what it is given, and a bytes object of length one is shared by the process.
+    buffer = bytearray(_nvrtc(f"nvrtcGet{what}Size", program))
+    _nvrtc(f"nvrtcGet{what}", program, buffer)
+    return bytes(buffer)
+
+
 def _compile(
     spec: Spec, text: str, headers: Sequence[tuple[str, str]], options: Sequence[str], *,
     as_ptx: bool,
@@ -201,15 +208,11 @@ def _compile(
     )  # fmt: skip
     try:
         failed = nvrtc.nvrtcCompileProgram(program, len(options), [o.encode() for o in options])[0]
-        log = b" " * _nvrtc("nvrtcGetProgramLogSize", program)
-        _nvrtc("nvrtcGetProgramLog", program, log)
-        message = log.rstrip(b"\0 ").decode(errors="replace")
+        message = _result(program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
         if failed != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             raise CompileError(f"{spec} did not compile with {' '.join(options)}:\n{message}")
         kind = "PTX" if as_ptx else "CUBIN"
-        code = b" " * _nvrtc(f"nvrtcGet{kind}Size", program)
-        _nvrtc(f"nvrtcGet{kind}", program, code)
-        return Binary(code, message)
+        return Binary(_result(program, kind), message)
     finally:
         nvrtc.nvrtcDestroyProgram(program)
 
