@@ -236,6 +236,33 @@ def test_dense(dtype: torch.dtype, weighted: bool) -> None:
     close(cuda.spmm(plain, weight, x), truth(plain, weight) @ x.double(), dtype, 4.0)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("width", [1, 33, 256, 300])
+def test_dense_repeats(
+    width: int, dtype: torch.dtype, weighted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """cuSPARSE, which splits long rows and promises no order, is not asked."""
+    from maxk.ops.spmm import cuda
+
+    adjacency = make(300, 200, 20000, scaled=True, hub=3000)
+    weight = torch.randn(adjacency.num_edges, device="cuda") if weighted else None
+    x, grad = (torch.randn(n, width, device="cuda").to(dtype) for n in (300, 200))
+    monkeypatch.setattr(torch.sparse, "mm", None)
+    torch.use_deterministic_algorithms(True)
+    try:
+        forward, backward = (
+            [run(adjacency, weight, features) for _ in range(2)]
+            for run, features in ((cuda.spmm, x), (cuda.spmm_t, grad))
+        )
+    finally:
+        torch.use_deterministic_algorithms(False)
+    close(forward[0], truth(adjacency, weight) @ x.double(), dtype)
+    close(backward[0], truth(adjacency, weight).T @ grad.double(), dtype)
+    assert torch.equal(*forward)
+    assert torch.equal(*backward)
+
+
 def test_float64() -> None:
     from maxk.ops.spgemm import cuda as forward
     from maxk.ops.sspmm import cuda as backward

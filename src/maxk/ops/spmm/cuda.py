@@ -1,4 +1,8 @@
-"""SpMM of dense features on a GPU: cuSPARSE on a CSR matrix made once, through torch."""
+"""SpMM of dense features on a GPU: cuSPARSE on a CSR matrix made once, through torch.
+
+cuSPARSE adds the parts of a long row in whatever order they come. Where results must repeat, the
+features go to the kernels of CBSR instead, with all D columns kept: slower, and the same bits.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,12 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from maxk.cbsr import column_dtype
 from maxk.device.kernel import Spec, aligned, kernel
 from maxk.graph.adjacency import Adjacency
 from maxk.graph.csr import expand
 from maxk.ops.operands_cuda import edge_indices, floats
-from maxk.ops.shape import VALUE_CODES
+from maxk.ops.shape import VALUE_CODES, FeatureShape
 from maxk.ops.spmm import reference
 
 SOURCE = Path(__file__).with_name("kernel.cu")
@@ -37,6 +42,8 @@ def _product(
 ) -> Tensor:
     if adjacency.num_edges == 0 or rows == 0 or dense.shape[1] == 0:
         return dense.new_zeros(rows, dense.shape[1])
+    if torch.are_deterministic_algorithms_enabled() and dense.dtype in VALUE_CODES:
+        return _repeatable(adjacency, weight, dense, transposed=transposed)
     if adjacency.num_edges > adjacency.num_dst * adjacency.num_src:
         # More parallel edges than cells: cuSPARSE refuses such a matrix.
         run = reference.spmm_t if transposed else reference.spmm
@@ -48,6 +55,27 @@ def _product(
         matrix = _matrix(adjacency, weight, dtype, transposed=transposed)
         product: Tensor = torch.sparse.mm(matrix, dense.to(dtype))
         return product.to(dense.dtype)
+
+
+def _repeatable(
+    adjacency: Adjacency, weight: Tensor | None, dense: Tensor, *, transposed: bool
+) -> Tensor:
+    # These ask this file for what cuSPARSE does faster.
+    from maxk.ops.spgemm.cuda import run as spgemm
+    from maxk.ops.spgemm.plan_cuda import plan_cuda
+    from maxk.ops.sspmm.cuda import sspmm
+
+    width = dense.shape[1]
+    one = torch.arange(width, device=dense.device).to(column_dtype(width))
+    columns = one.repeat(adjacency.num_src, 1)
+    if transposed:
+        return sspmm(adjacency, weight, dense, columns)
+    # In floats, as cuSPARSE adds.
+    plan = plan_cuda(
+        adjacency, FeatureShape(width, width, dense.dtype), weighted=weight is not None,
+        precision="highest", deterministic=True,
+    )  # fmt: skip
+    return spgemm(plan, adjacency, weight, dense, columns, width)
 
 
 def _matrix(
