@@ -207,9 +207,9 @@ child = os.fork()
 try:
     edges = torch.tensor([[0, 1], [1, 2]], device="cuda")
     y = maxk.aggregate(edges, maxk.maxk(torch.ones(3, 64, device="cuda"), 4), "sum")
-    sys.stdout.write(f"{int(y.sum())}\n")  # in one piece, beside the other process's
+    sys.stdout.write(str(int(y.sum())) + "\\n")  # in one piece, beside the other process's
 except RuntimeError as error:
-    sys.stdout.write(str(error).splitlines()[0] + "\n")
+    sys.stdout.write(str(error).splitlines()[0] + "\\n")
 sys.stdout.flush()
 if child:
     os.waitpid(child, 0)
