@@ -16,6 +16,7 @@ from maxk.cli.words import spread
 from maxk.core.errors import ConfigError, DataError, MaxKError, TrainingError
 from maxk.data.load import load
 from maxk.measure.timer import Timing
+from maxk.report import accuracy
 from maxk.train.config import TrainConfig
 from maxk.train.loop import Trainer
 
@@ -227,6 +228,27 @@ def timed(k: int | None, ratio: float) -> Speed:
         **names, nonlinearity=kind, k=k, groups=None if k is None else 1, ms=1 / ratio,
         ratio=ratio, ratio_low=0.9 * ratio, ratio_high=1.1 * ratio, ceiling=4.0,
     )  # fmt: skip
+
+
+def test_speeds_of_two_devices_stand_apart(tmp_path: Path) -> None:
+    cpu = [timed(k, ratio) for k, ratio in ((None, 1.0), (2, 3.0), (4, 2.5))]
+    gpu = [replace(s, device="H200", ratio=2 * s.ratio) for s in cpu]
+    score.append(tmp_path / score.SPEEDS, [*cpu, *gpu])
+    score.append(tmp_path / score.SCORES, study())
+    both = run.read([tmp_path])
+    assert list(both.speeds) == [*cpu, *gpu]
+    # Of two that timed as much, the GPU; else the one that timed more.
+    assert score.on_one_device([*cpu, *gpu]) == gpu
+    assert score.on_one_device([*cpu, *gpu[:2]]) == cpu
+    assert score.on_one_device([]) == []
+    (text,) = both.sentences()
+    assert "its epoch is 5.00 times as fast" in text
+    tables = accuracy.tables(both)
+    assert "as ReLU's (CPU)\n" in tables
+    assert "as ReLU's (H200)\n" in tables
+    assert "epoch, times as fast (H200)" in tables
+    page = picture.figure(both.scores, both.verdicts, both.speeds)
+    assert page.axes[1].get_ylabel().endswith("(H200)")
 
 
 def test_what_the_paired_test_says() -> None:

@@ -21,6 +21,7 @@ from maxk.bench.step import Step, Target, captured
 from maxk.core.errors import ConfigError
 from maxk.data.dataset import Dataset
 from maxk.data.describe import ModelShape, estimate_memory, look_up
+from maxk.measure.environment import device_name
 from maxk.measure.memory import added_memory
 from maxk.measure.timer import Timing, interleave, percentile, ratio
 from maxk.ops.maxk.op import maxk
@@ -198,7 +199,7 @@ def profile(
         model=config.model,
         hidden=config.hidden,
         layers=config.layers,
-        device=torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        device=device_name(device),
         precision=config.precision,
         relu=relu,
         maxk=tuple(rows),

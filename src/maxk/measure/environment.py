@@ -27,6 +27,11 @@ PACKAGES = (
 )
 
 
+def device_name(device: torch.device) -> str:
+    """Returns the GPU's name, or ``cpu``."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+
+
 def environment(device: torch.device | str = "cpu") -> dict[str, Any]:
     """Returns the facts that a reader needs to repeat a measurement.
 
@@ -41,7 +46,6 @@ def environment(device: torch.device | str = "cpu") -> dict[str, Any]:
     """
     device = torch.device(device)
     gpus = _gpus()
-    index = device.index if device.index is not None else 0
     return {
         "maxk": _version("maxk"),
         "commit": commit(),
@@ -56,7 +60,7 @@ def environment(device: torch.device | str = "cpu") -> dict[str, Any]:
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "memory": _memory(),
-        "device": gpus[index]["name"] if device.type == "cuda" else "cpu",
+        "device": device_name(device),
         "gpus": gpus,
     }
 

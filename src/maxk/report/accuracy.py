@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from maxk.bench.sweep.run import Study
-from maxk.bench.sweep.score import Score, Setting, Speed, bare, devices
+from maxk.bench.sweep.score import Score, Setting, Speed, bare, devices, on_one_device
 from maxk.bench.sweep.verdict import (
     LEVEL,
     MARGIN,
@@ -23,7 +23,7 @@ _MODELS = {"sage": "GraphSAGE", "gcn": "GCN", "gin": "GIN"}
 
 
 def tables(study: Study) -> str:
-    """Returns for each model and nonlinearity a table of scores and one of speeds, then a choice.
+    """Returns for each model and nonlinearity a table of scores, one of speeds a device, a choice.
 
     A line is a data set, a column a k; "ReLU passes" is the share of hidden entries that are
     positive. A score that the paired test tells from ReLU's is bold where it is worse and carries
@@ -48,10 +48,11 @@ def tables(study: Study) -> str:
                 f"of D; MaxK stores 100 k / D\n\n" + _passing(mine, study.scores)
             )
         timed = [s for s in study.speeds if (s.model, s.nonlinearity) == (model, nonlinearity)]
-        if timed:
+        for device in dict.fromkeys(s.device for s in timed):
+            here = [s for s in timed if s.device == device]
             parts.append(
                 f"**{_MODELS[model]}, {nonlinearity}**: an epoch, times as fast as ReLU's "
-                f"({devices(timed)})\n\n" + _speeds(timed)
+                f"({devices(here)})\n\n" + _speeds(here)
             )
     chosen = _choices(study)
     if chosen:
@@ -65,7 +66,8 @@ def tables(study: Study) -> str:
 
 
 def _choices(study: Study) -> str:
-    found = [entry for entry in choices(study.verdicts, study.speeds) if entry[2] is not None]
+    timed = on_one_device(study.speeds)
+    found = [entry for entry in choices(study.verdicts, timed) if entry[2] is not None]
     models = list(_MODELS)
     found.sort(key=lambda entry: (entry[0].dataset, models.index(entry[0].model)))
     body = []
@@ -88,7 +90,7 @@ def _choices(study: Study) -> str:
         "k",
         "difference to ReLU",
         "p",
-        "epoch, times as fast",
+        "epoch, times as fast" + (f" ({devices(timed)})" if timed else ""),
     ]
     return markdown([*header, "yet worse at", "no loss of 1 point from"], body) if body else ""
 

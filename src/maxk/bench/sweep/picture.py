@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from maxk.bench.sweep.score import Score, Setting, Speed, devices
+from maxk.bench.sweep.score import Score, Setting, Speed, devices, on_one_device
 from maxk.bench.sweep.verdict import FEWEST, LEVEL, Verdict
 from maxk.core.errors import DataError, MaxKError
 from maxk.train.metrics import METRIC_NAMES
@@ -39,7 +39,8 @@ def draw(
     Args:
         scores: Of one data set.
         verdicts: Of the same.
-        speeds: Of the same; without any, the lower row is left out.
+        speeds: Of the same, of which one device's are drawn; without any, the lower row is left
+            out.
         out: Picture to write; its suffix (``.png``, ``.svg``, ``.pdf``) chooses the format.
 
     Returns:
@@ -65,6 +66,7 @@ def figure(scores: Sequence[Score], verdicts: Sequence[Verdict], speeds: Sequenc
     fields = sorted(
         {v.setting.field for v in verdicts}, key=lambda f: (list(_NAMES).index(f[1]), f)
     )
+    speeds = on_one_device(speeds)
     rows = 2 if speeds else 1
     page = Figure(figsize=(4.3 * len(fields) + 0.4, 3.3 * rows + 0.9), layout="constrained")
     axes: Any = page.subplots(rows, len(fields), squeeze=False, sharex="col")

@@ -14,6 +14,7 @@ from maxk.bench.sweep.speed import speeds
 from maxk.bench.sweep.verdict import Verdict, sentences, verdicts
 from maxk.bench.sweep.work import Bench, Lost, work
 from maxk.core.errors import DataError
+from maxk.measure.environment import device_name
 from maxk.train.setup import resolve_device
 
 log = logging.getLogger(__name__)
@@ -28,7 +29,7 @@ class Study:
 
     Attributes:
         scores: The runs.
-        speeds: Times of an epoch; none where they were not measured.
+        speeds: Times of an epoch, of one device or of several; none where they were not measured.
         verdicts: Each setting beside ReLU.
         lost: Runs that went with their worker, in this call.
     """
@@ -92,16 +93,18 @@ def sweep(
         _time(request, out / score.SPEEDS, rounds)
     scores = [known[job.key] for job in wanted if job.key in known]
     mine = {job.setting for job in wanted}
-    timed = [s for s in score.read_speeds(out / score.SPEEDS) if score.bare(s) in mine]
+    device = device_name(resolve_device(request.device))
+    timed = [
+        s
+        for s in score.read_speeds(out / score.SPEEDS)
+        if s.device == device and score.bare(s) in mine
+    ]
     return Study(tuple(scores), tuple(timed), tuple(verdicts(scores)), lost)
 
 
 def _time(request: Request, path: Path, rounds: int) -> None:
     """Times each model on each data set of which a setting has no time on this device."""
-    import torch
-
-    device = resolve_device(request.device)
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+    name = device_name(resolve_device(request.device))
     known = {score.bare(s) for s in score.read_speeds(path) if s.device == name}
     bench = Bench()
     for dataset in request.datasets:
@@ -125,7 +128,8 @@ def read(paths: Sequence[Path]) -> Study:
     for path in paths:
         file = path / score.SCORES if path.is_dir() else path
         scores.update({row.key: row for row in score.read_scores(file)})
-        timed.update({score.bare(s): s for s in score.read_speeds(file.parent / score.SPEEDS)})
+        for s in score.read_speeds(file.parent / score.SPEEDS):
+            timed[score.bare(s), s.device] = s
     if not scores:
         names = ", ".join(map(str, paths))
         raise DataError(f"{names}: no {score.SCORES} with a run there; make one with maxk sweep")

@@ -172,12 +172,20 @@ def read_scores(path: Path) -> list[Score]:
 
 
 def read_speeds(path: Path) -> list[Speed]:
-    """Returns the speeds of a file, the last of each setting; none where there is no file.
+    """Returns the speeds of a file, the last of each setting and device; none without a file.
 
     Raises:
         DataError: a line but an unfinished last one is no speed.
     """
-    return list({bare(row): row for row in _read(path, Speed)}.values())
+    return list({(bare(row), row.device): row for row in _read(path, Speed)}.values())
+
+
+def on_one_device(speeds: Iterable[Speed]) -> list[Speed]:
+    """Returns the speeds of the device that timed most settings; of a GPU rather than a CPU."""
+    groups: dict[str, list[Speed]] = {}
+    for speed in speeds:
+        groups.setdefault(speed.device, []).append(speed)
+    return max(groups.values(), key=lambda g: (len(g), g[0].device != "cpu"), default=[])
 
 
 def devices(rows: Iterable[Score | Speed]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from maxk.bench.sweep.score import Score, Setting, Speed, bare
+from maxk.bench.sweep.score import Score, Setting, Speed, bare, on_one_device
 from maxk.measure.words import digits
 
 #: Level of the two-sided paired t-test. No correction for the number of k: it would let more of
@@ -155,7 +155,7 @@ def choices(
 
     The choice is None where no k has :data:`FEWEST` seeds.
     """
-    timed = {bare(speed): speed for speed in speeds}
+    timed = {bare(speed): speed for speed in on_one_device(speeds)}
     groups: dict[tuple[object, ...], list[Verdict]] = {}
     for verdict in found:
         if verdict.setting.k is not None:
