@@ -416,8 +416,8 @@ def run_batch(makers: dict[str, Target], seed: int, place: Path, log: Path) -> N
                 shutil.rmtree(place / f"{number}")
 
 
-#: Refusals that speak of the data, the model or a setting by its flag, and name no file.
-NAMELESS = {"checkpoint", "weights", "recipe"}
+#: Refusals that speak of the data or the model, and name no file.
+NAMELESS = {"checkpoint", "weights"}
 
 
 def batch(makers: dict[str, Target], seed: int, place: Path) -> list[dict[str, str]]:

@@ -95,6 +95,20 @@ def test_a_wrong_file_is_named(tmp_path: Path, text: str, message: str) -> None:
     assert message in str(caught.value)
 
 
+def test_a_wrong_value_names_the_file_where_it_is_the_files(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text("k = 64\nhidden = 32\nlr = 0.01\n")
+    with pytest.raises(ConfigError, match=rf"^{path}: --k must lie in \[1, 32\] .*got 64$"):
+        TrainConfig.from_toml(path)
+    with pytest.raises(ConfigError, match=rf"^{path}: --k must lie"):
+        TrainConfig.from_toml(path, lr=0.1)
+    # A flag mends it, and a wrong flag is a flag.
+    assert TrainConfig.from_toml(path, hidden=64).hidden == 64
+    path.write_text("k = 16\nhidden = 32\n")
+    with pytest.raises(ConfigError, match=r"^--k must lie in \[1, 8\] \(--hidden is 8\), got 16$"):
+        TrainConfig.from_toml(path, hidden=8)
+
+
 def test_a_missing_file_and_a_binary_one_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         read_toml(tmp_path / "none.toml")

@@ -44,17 +44,16 @@ def profile(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
     """Measure what MaxK brings on a graph: share, ceiling, speed-up and memory for each k."""
-    from maxk.train.config import TrainConfig, read_toml
+    from maxk.train.config import TrainConfig
 
     flags = {
         "dataset": dataset, "model": model, "hidden": hidden, "layers": layers, "device": device,
         "precision": precision, "undirected": undirected,
     }  # fmt: skip
-    given = {name: value for name, value in flags.items() if value is not None}
-    read = {} if config is None else read_toml(config)
+    given: dict[str, Any] = {name: value for name, value in flags.items() if value is not None}
     # Each k is checked against the width below; the one in the file or the default plays no part.
-    settings: dict[str, Any] = {**read, **given, "k": 1}
-    checked = TrainConfig(**settings)
+    given["k"] = 1
+    checked = TrainConfig(**given) if config is None else TrainConfig.from_toml(config, **given)
 
     from maxk.bench.command import integers
     from maxk.bench.profile import DEFAULT_KS, profile_data

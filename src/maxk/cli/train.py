@@ -16,7 +16,6 @@ from maxk.train.config import (
     field_types,
     flag,
     parse_flag,
-    read_toml,
     repeats,
 )
 
@@ -53,7 +52,7 @@ def configure(flags: dict[str, Any]) -> TrainConfig:
     Raises:
         ConfigError: a value or the file named by ``config`` is wrong.
     """
-    given = {
+    given: dict[str, Any] = {
         name: parse_flag(name, value) if isinstance(value, str) else value
         for name, value in flags.items()
         # A flag that may be repeated and is not given is an empty list.
@@ -66,8 +65,7 @@ def configure(flags: dict[str, Any]) -> TrainConfig:
         from maxk.train.run import resumed_config
 
         return resumed_config(str(given.pop("resume")), **given)
-    read = {} if file is None else read_toml(file)
-    return TrainConfig(**{**read, **given})  # type: ignore[arg-type]
+    return TrainConfig(**given) if file is None else TrainConfig.from_toml(file, **given)
 
 
 def _signature() -> inspect.Signature:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
 from types import UnionType
-from typing import Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from maxk.core.errors import ConfigError
 
@@ -186,9 +186,18 @@ class TrainConfig:
         """Reads a TOML file; ``overrides`` (by field name) win over the file.
 
         Raises:
-            ConfigError: the file is missing or no TOML, or a key or a value is wrong.
+            ConfigError: the file is missing or no TOML, or a key or a value is wrong; the message
+                names the file where it is the file's.
         """
-        return cls(**{**read_toml(path), **overrides})  # type: ignore[arg-type]
+        read: dict[str, Any] = read_toml(path)
+        try:
+            return cls(**{**read, **overrides})
+        except ConfigError:
+            try:
+                cls(**read)
+            except ConfigError as error:
+                raise ConfigError(f"{path}: {error}") from None
+            raise
 
 
 def read_toml(path: str | Path) -> dict[str, object]:

@@ -122,7 +122,10 @@ def _choices(request: Request, hidden: int) -> Iterator[tuple[str, int, int]]:
 def _recipe(request: Request, dataset: str, model: str) -> tuple[str, dict[str, Any], str]:
     """The name of a recipe, its settings as fields, and their digest."""
     path = request.recipes / f"{_name(dataset)}-{model}.toml"
-    table: dict[str, Any] = dict(read_toml(path)) if path.exists() else {}
+    table: dict[str, Any] = {}
+    if path.exists():
+        TrainConfig.from_toml(path)  # a wrong value is the file's, not a flag's
+        table.update(read_toml(path))
     table.update(request.overrides)
     for name in _VARIED:
         table.pop(name, None)
