@@ -36,6 +36,7 @@ from maxk.ops.spmm.reference import accumulation_dtype
 from maxk.train import checkpoint, metrics
 from maxk.train import run as runs
 from maxk.train.config import TrainConfig
+from maxk.train.folder import open_run, resumed_config
 from maxk.train.loop import Trainer
 from maxk.train.setup import resolve_device
 
@@ -687,7 +688,7 @@ def test_c23_checkpoint_opens_anywhere(tmp_path, monkeypatch):
     (folder / "config.toml").write_text(settings.replace('device = "cpu"', 'device = "cuda"'))
     state = torch.load(folder / "state.pt", weights_only=True)
     assert all(tensor.device.type == "cpu" for tensor in state["model"].values())
-    trainer = runs.open_run(folder, **({"device": "cpu"} if torch.cuda.is_available() else {}))
+    trainer = open_run(folder, **({"device": "cpu"} if torch.cuda.is_available() else {}))
     weights = checkpoint.load_weights(folder / "best.safetensors")
     for name, tensor in trainer.model.state_dict().items():
         assert torch.equal(tensor.cpu(), weights[name])
@@ -800,7 +801,7 @@ def test_c29_interrupted_run(tmp_path, monkeypatch, caplog, name):
         # Epoch 2 was the newest save, epoch 1 the one before.
         assert checkpoint.load_state(Path("cut"))["epoch"] == 1
         assert "state.pt is cut short or is no checkpoint; continuing from" in caplog.text
-    folder, summary = runs.run(runs.resumed_config("cut"))
+    folder, summary = runs.run(resumed_config("cut"))
     assert summary["epochs"] == 6
     assert losses(folder) == losses(whole)
     for file in ("last.safetensors", "best.safetensors"):

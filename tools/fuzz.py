@@ -44,6 +44,7 @@ from maxk.measure import record
 from maxk.train import checkpoint
 from maxk.train import run as runs
 from maxk.train.config import TrainConfig
+from maxk.train.folder import resumed_config
 from maxk.train.loop import Trainer
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -350,7 +351,7 @@ def targets(folder: Path) -> dict[str, Target]:
         "recipe": Target("r.toml", recipes, [], TrainConfig.from_toml),
         "settings of a run": Target(
             "config.toml", [(made / "config.toml").read_bytes()], [],
-            lambda path: runs.resumed_config(path.parent),
+            lambda path: resumed_config(path.parent),
         ),
         "results": Target("r.jsonl", lines, [], lambda path: list(record.read(path))),
     }  # fmt: skip

@@ -21,7 +21,8 @@ from maxk.data.catalog import Entry, catalog
 from maxk.data.describe import describe
 from maxk.data.load import load
 from maxk.train.config import TrainConfig
-from maxk.train.run import open_run, run
+from maxk.train.folder import open_run
+from maxk.train.run import run
 
 BOTH = {*PAIRS, *((t, s) for s, t in PAIRS)}
 

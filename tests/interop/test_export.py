@@ -148,7 +148,7 @@ class TestCommand:
         shown = capsys.readouterr().out
         assert "from net import load" in shown
         from maxk.interop.exported import load
-        from maxk.train.run import open_run
+        from maxk.train.folder import open_run
 
         dataset = open_run(run, device="cpu").dataset
         data = maxk.interop.to_pyg(dataset.graph)

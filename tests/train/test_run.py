@@ -15,8 +15,9 @@ import torch
 from maxk.core.errors import CheckpointError, ConfigError, MaxKError, TrainingError
 from maxk.train import run as runs
 from maxk.train.config import TrainConfig
+from maxk.train.folder import open_run, resumed_config, saved_config
 from maxk.train.loop import Trainer
-from maxk.train.run import Interrupted, Watcher, open_run, resumed_config, run, saved_config
+from maxk.train.run import Interrupted, Watcher, run
 
 DATA = "synthetic:nodes=80,degree=4,communities=3,features=6"
 SMALL = TrainConfig(dataset=DATA, hidden=8, k=4, layers=2, epochs=10, device="cpu")

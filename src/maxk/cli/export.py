@@ -29,7 +29,7 @@ def export(
 ) -> int:
     """Write the best weights of a run for PyG or for torch.export."""
     from maxk.core.errors import ConfigError
-    from maxk.train.run import open_run
+    from maxk.train.folder import open_run
 
     suffixes = {"pyg": ".safetensors", "torch": ".pt2"}
     if to not in suffixes:

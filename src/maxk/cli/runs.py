@@ -24,8 +24,8 @@ def evaluate(
 ) -> int:
     """Score the best weights of a run on its training, validation and test nodes."""
     from maxk.cli.display import percent
+    from maxk.train.folder import seed_folders
     from maxk.train.metrics import METRIC_NAMES
-    from maxk.train.run import seed_folders
 
     results = []
     for folder in seed_folders(run):
@@ -69,7 +69,7 @@ def predict(
 
 
 def _open(run: Path, dataset: str | None, device: str) -> Any:
-    from maxk.train.run import open_run
+    from maxk.train.folder import open_run
 
     named = {} if dataset is None else {"dataset": dataset}
     return open_run(run, device=device, **named)

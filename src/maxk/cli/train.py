@@ -62,7 +62,7 @@ def configure(flags: dict[str, Any]) -> TrainConfig:
     if "resume" in given:
         if file is not None:
             raise ConfigError("--config cannot go with --resume: a run keeps its own settings")
-        from maxk.train.run import resumed_config
+        from maxk.train.folder import resumed_config
 
         return resumed_config(str(given.pop("resume")), **given)
     return TrainConfig(**given) if file is None else TrainConfig.from_toml(file, **given)

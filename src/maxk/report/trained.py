@@ -13,7 +13,7 @@ from maxk.core.errors import DataError
 from maxk.measure.timer import percentile
 from maxk.measure.words import digits
 from maxk.report.table import markdown
-from maxk.train.run import EPOCHS, SUMMARY, seed_folders
+from maxk.train.folder import EPOCHS, SUMMARY, seed_folders
 
 
 @dataclass(frozen=True)
