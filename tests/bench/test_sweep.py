@@ -67,11 +67,17 @@ def test_another_recipe_is_another_setting(request_: Request, recipes: Path) -> 
     assert digest() != before
 
 
+def test_a_wrong_value_of_a_recipe_names_its_file(request_: Request, recipes: Path) -> None:
+    (recipes / "digits-sage.toml").write_text("dropout = 1.5\n")
+    with pytest.raises(ConfigError, match=r"digits-sage\.toml: --dropout must .* got 1\.5"):
+        jobs(request_)
+
+
 def test_settings_that_win_over_the_recipe(request_: Request) -> None:
     words = ["layers=2", "self-loops=true"]
     (first, *_) = jobs(replace(request_, overrides=parse_overrides(words)))
     assert (first.config.layers, first.config.self_loops, first.config.lr) == (2, True, 0.01)
-    assert first.setting.recipe == "digits-sage.toml layers=2 self-loops=True"
+    assert first.setting.recipe == "digits-sage.toml layers=2 self-loops=true"
     assert first.setting.settings != jobs(request_)[0].setting.settings
 
 

@@ -124,21 +124,26 @@ def _recipe(request: Request, dataset: str, model: str) -> tuple[str, dict[str, 
     path = request.recipes / f"{_name(dataset)}-{model}.toml"
     table: dict[str, Any] = {}
     if path.exists():
-        TrainConfig.from_toml(path)  # a wrong value is the file's, not a flag's
-        table.update(read_toml(path))
-    table.update(request.overrides)
-    for name in _VARIED:
-        table.pop(name, None)
+        table = _without_varied(read_toml(path))
+        try:
+            TrainConfig(**{**table, "k": 1})
+        except ConfigError as error:
+            raise ConfigError(f"{path}: {error}") from None
+    table.update(_without_varied(request.overrides))
     told = {name: value for name, value in sorted(table.items()) if name not in _PLACE}
     table["device"] = request.device
     digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:8]
     words = [path.name] if path.exists() else []
     words += [
-        f"{name.replace('_', '-')}={value}"
+        f"{name.replace('_', '-')}={str(value).lower() if isinstance(value, bool) else value}"
         for name, value in request.overrides.items()
         if name not in _PLACE
     ]
     return " ".join(words), table, digest
+
+
+def _without_varied(table: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in table.items() if name not in _VARIED}
 
 
 def parse_overrides(words: Sequence[str]) -> dict[str, Any]:
