@@ -10,8 +10,10 @@ import pytest
 import torch
 
 from maxk.core.errors import DataError
+from maxk.data import load as load_module
 from maxk.graph.files import (
     edges,
+    kinds,
     line_of,
     load_graph,
     read_edge_list,
@@ -131,6 +133,13 @@ def test_a_third_column_is_the_weight(tmp_path: Path) -> None:
         ("0\n1\n", ":1: an edge has 2 or 3 fields (source, target, weight), got 1"),
         ("0 1 2 3\n", ":1: an edge has 2 or 3 fields (source, target, weight), got 4"),
         ("0 1\n0 99999999999999999999\n", ":2: the node id in field 2 does not fit 64 bits"),
+        (
+            f"0 1\n0 {2**63}\n",
+            ":2: the node id in field 2 does not fit 64 bits: 9223372036854775808",
+        ),
+        (f"0 1\n-{2**63 + 1} 0\n", ":2: the node id in field 1 does not fit 64 bits"),
+        (f"0 1\n0 {'9' * 5000}\n", ":2: the node id in field 2 does not fit 64 bits: 9999"),
+        (f"0 1\n0{'0' * 5000}1 x\n", ":2: expected an integer node id in field 2, got 'x'"),
         ("0 1 1\n0 1 much\n", ":2: expected a number in field 3, got 'much'"),
         ("0 1 1\n0 1 nan\n", ":2: the weight must be a finite float32 number, got nan"),
         ("0 1\n-1 0\n", ": edge_index[0] holds the source id -1 at position 1"),
@@ -367,9 +376,32 @@ def test_a_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     np.savez_compressed(tmp_path / "g.npz", edge_index=np.zeros((2, 1 << 17), np.int64))
     assert (tmp_path / "g.npz").stat().st_size < 1 << 14
     refused(tmp_path / "g.npz", ": what it unpacks to does not fit in memory: needs 0.00195 GiB")
+    np.savez_compressed(tmp_path / "g.npz", edge_index=np.zeros((2, 1 << 17), np.uint8))
+    refused(tmp_path / "g.npz", ": edge_index as 64-bit ids does not fit in memory: needs 0.00195")
     np.savez(tmp_path / "g.npz", edge_index=np.array([[0], [0]]), num_nodes=10**9)
     refused(tmp_path / "g.npz", f": a graph of {10**9} x {10**9} nodes does not fit in memory")
     refused(write(tmp_path / "e.txt", f"0 {10**9}\n"), f": a graph of {10**9 + 1} x {10**9 + 1}")
+
+
+@pytest.mark.parametrize("error", [
+    MemoryError("Unable to allocate"), RuntimeError("DefaultCPUAllocator: not enough memory"),
+], ids=["numpy", "torch"])  # fmt: skip
+def test_memory_that_cannot_be_had_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    np.savez(tmp_path / "g.npz", edge_index=np.zeros((2, 4), np.uint8), y=np.zeros(1, np.int64))
+
+    def failing(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(kinds, "npz_edges", failing)
+    refused(tmp_path / "g.npz", ": does not fit in memory")
+    monkeypatch.setattr(load_module, "check_labels", failing)
+    with pytest.raises(DataError, match=r"g\.npz: does not fit in memory"):
+        load_module.load(tmp_path / "g.npz")
+    monkeypatch.setattr(kinds, "npz_edges", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        load_graph(tmp_path / "g.npz")
 
 
 def test_a_bomb_of_text_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

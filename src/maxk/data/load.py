@@ -23,7 +23,7 @@ from maxk.data.labels import Labels, check_labels
 from maxk.data.source import Source, read_source, replace_parts
 from maxk.data.splits import Split, choose_split, make_split
 from maxk.data.synthetic import generate, node_features, parse_spec
-from maxk.graph.files import GRAPH_SUFFIXES, Edges, line_of, text_kind
+from maxk.graph.files import GRAPH_SUFFIXES, Edges, in_memory, line_of, text_kind
 from maxk.graph.graph import Graph
 
 
@@ -96,42 +96,43 @@ def assemble(
     scaling: Scaling = "none",
 ) -> Dataset:
     """Checks a source and makes the data set of it; arguments and errors as in :func:`load`."""
-    nodes = check_counts(source)
-    if source.y is None:
-        raise DataError(
-            f"{source.origin}: holds no labels; give y in the .npz, a file {_labels_name(source)} "
-            "beside it, or labels="
+    with in_memory(source.origin):
+        nodes = check_counts(source)
+        if source.y is None:
+            raise DataError(
+                f"{source.origin}: holds no labels; give y in the .npz, a file "
+                f"{_labels_name(source)} beside it, or labels="
+            )
+        notes = list(source.notes)
+        checked = check_labels(source.y, source.num_classes, _what(source, "y"))
+        notes += checked.notes
+        if source.x is None:
+            x = identity_features(nodes)
+            notes.append("no features: each node gets a column of its own (one-hot)")
+        else:
+            x = check_features(source.x, _what(source, "x"))
+        masks = _split(source, checked, split, seed)
+        notes += masks.notes
+        metric = _metric(source, checked, notes)
+        graph = build_graph(source, nodes, undirected=undirected, self_loops=self_loops)
+        if source.stored_once and not undirected:
+            notes.append(
+                "the source stores each undirected edge once; messages flow one way only "
+                "unless undirected=True (--undirected)"
+            )
+        return Dataset(
+            name=source.name,
+            graph=graph,
+            x=scale_features(x, scaling),
+            y=checked.y,
+            train_mask=masks.train,
+            val_mask=masks.val,
+            test_mask=masks.test,
+            num_classes=checked.num_classes,
+            metric=metric,
+            notes=tuple(notes),
+            evaluator=source.evaluator,
         )
-    notes = list(source.notes)
-    checked = check_labels(source.y, source.num_classes, _what(source, "y"))
-    notes += checked.notes
-    if source.x is None:
-        x = identity_features(nodes)
-        notes.append("no features: each node gets a column of its own (one-hot)")
-    else:
-        x = check_features(source.x, _what(source, "x"))
-    masks = _split(source, checked, split, seed)
-    notes += masks.notes
-    metric = _metric(source, checked, notes)
-    graph = build_graph(source, nodes, undirected=undirected, self_loops=self_loops)
-    if source.stored_once and not undirected:
-        notes.append(
-            "the source stores each undirected edge once; messages flow one way only "
-            "unless undirected=True (--undirected)"
-        )
-    return Dataset(
-        name=source.name,
-        graph=graph,
-        x=scale_features(x, scaling),
-        y=checked.y,
-        train_mask=masks.train,
-        val_mask=masks.val,
-        test_mask=masks.test,
-        num_classes=checked.num_classes,
-        metric=metric,
-        notes=tuple(notes),
-        evaluator=source.evaluator,
-    )
 
 
 def open_source(
@@ -168,7 +169,8 @@ def open_source(
             return source
         elif not path.exists():
             raise DataError(_unknown(text, stored))
-    return read_source(path, features, labels)
+    with in_memory(str(path)):
+        return read_source(path, features, labels)
 
 
 def _from_catalog(entry: Entry) -> Source:

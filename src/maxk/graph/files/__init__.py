@@ -5,7 +5,7 @@ declares: a broken file is a :class:`~maxk.core.errors.DataError` that names it,
 there is one.
 """
 
-from maxk.graph.files.edges import Edges, check_file, check_finite
+from maxk.graph.files.edges import Edges, check_file, check_finite, in_memory
 from maxk.graph.files.kinds import (
     GRAPH_SUFFIXES,
     graph_kind,
@@ -25,6 +25,7 @@ __all__ = [
     "check_finite",
     "check_indptr",
     "graph_kind",
+    "in_memory",
     "line_of",
     "load_graph",
     "npz_edges",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import zipfile
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,3 +77,17 @@ def check_room(nbytes: int, what: str) -> None:
             f"{what} does not fit in memory: needs {nbytes / 2**30:.3g} GiB, "
             f"{free / 2**30:.3g} GiB are free"
         )
+
+
+@contextlib.contextmanager
+def in_memory(what: str) -> Iterator[None]:
+    """Turns memory that cannot be had, from NumPy or torch, into a DataError.
+
+    A type may widen an array eightfold behind :func:`check_room`.
+    """
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "memory" not in str(error):
+            raise
+        raise DataError(f"{what}: does not fit in memory") from error

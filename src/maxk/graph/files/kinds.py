@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from maxk.core.errors import DataError
-from maxk.graph.files.edges import NODE_BYTES, Edges, check_room
+from maxk.graph.files.edges import NODE_BYTES, Edges, check_room, in_memory
 from maxk.graph.files.matrix_market import read_matrix_market, write_matrix_market
 from maxk.graph.files.npz import npz_edges, read_npz
 from maxk.graph.files.text import TEXT_SUFFIXES, read_edge_list, text_kind, write_edge_list
@@ -109,11 +109,12 @@ def graph_kind(path: Path) -> str:
 def read_edges(path: Path) -> Edges:
     """Edges of any graph file; see :func:`load_graph`."""
     kind = graph_kind(path)
-    if kind == ".npz":
-        return npz_edges(read_npz(path), path)
-    if kind == ".mtx":
-        return read_matrix_market(path)
-    return read_edge_list(path)
+    with in_memory(str(path)):
+        if kind == ".npz":
+            return npz_edges(read_npz(path), path)
+        if kind == ".mtx":
+            return read_matrix_market(path)
+        return read_edge_list(path)
 
 
 @contextmanager

@@ -140,7 +140,10 @@ def _ids(arrays: dict[str, NDArray[Any]], name: str, path: Path) -> NDArray[Any]
         raise DataError(f"{path}: {name} must hold integers, got {ids.dtype}")
     if ids.dtype == np.uint64 and ids.size and int(ids.max()) >= 2**63:
         raise DataError(f"{path}: {name} holds {int(ids.max())}, which does not fit 64 bits")
-    return ids if ids.dtype in (np.int32, np.int64) else ids.astype(np.int64)
+    if ids.dtype in (np.int32, np.int64):
+        return ids
+    check_room(8 * ids.size, f"{path}: {name} as 64-bit ids")
+    return ids.astype(np.int64)
 
 
 def _weights(arrays: dict[str, NDArray[Any]], name: str, count: int, path: Path) -> Tensor | None:

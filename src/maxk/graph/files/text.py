@@ -219,11 +219,19 @@ def _problem(fields: list[str], columns: int, ids: int) -> str | None:
     for position, field in enumerate(fields):
         if position < ids and not _INTEGER.fullmatch(field):
             return f"expected an integer node id in field {position + 1}, got {field!r}"
-        if position < ids and not -(2**63) <= int(field) < 2**63:
-            return f"the node id in field {position + 1} does not fit 64 bits: {field}"
+        if position < ids and not _fits(field):
+            shown = field if len(field) <= 40 else f"{field[:20]}... ({len(field)} characters)"
+            return f"the node id in field {position + 1} does not fit 64 bits: {shown}"
         if position >= ids and not _is_number(field):
             return f"expected a number in field {position + 1}, got {field!r}"
     return None
+
+
+def _fits(integer: str) -> bool:
+    """Whether an id fits 64 bits."""
+    digits = integer.lstrip("+-").lstrip("0")
+    # Python refuses to read more than 4300 digits at all.
+    return len(digits) <= 19 and int(digits or "0") < 2**63 + integer.startswith("-")
 
 
 def write_edge_list(graph: Graph, stream: IO[bytes], delimiter: str) -> None:
