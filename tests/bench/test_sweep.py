@@ -257,6 +257,23 @@ def test_speeds_of_two_devices_stand_apart(tmp_path: Path) -> None:
     assert page.axes[1].get_ylabel().endswith("(H200)")
 
 
+def test_the_overview_counts_over_graphs(tmp_path: Path) -> None:
+    score.append(tmp_path / score.SCORES, study())
+    assert "over all graphs" not in accuracy.tables(run.read([tmp_path]))
+    # The same on a second graph, but k = 16 for the better.
+    other = [replace(row, dataset="other") for row in study()]
+    other = [replace(row, test=row.test + 0.03) if row.k == 16 else row for row in other]
+    score.append(tmp_path / score.SCORES, other)
+    lines = accuracy.tables(run.read([tmp_path])).splitlines()
+    first = lines.index("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
+    assert lines[first + 1 : first + 5] == [
+        "| 2 | 2 | 2 | 0 | -10.40 | 10.40 (digits, GraphSAGE) | 0 |",
+        "| 4 | 2 | 0 | 0 | -0.02 | - | 0 |",
+        "| 8 | 2 | 0 | 2 | +2.08 | - | 2 |",
+        "| 16 | 2 | 1 | 1 | +0.44 | 1.06 (digits, GraphSAGE) | 1 |",
+    ]
+
+
 def test_what_the_paired_test_says() -> None:
     found = {v.setting.k: v for v in verdict.verdicts(study())}
     words = {k: found[k].word for k in (2, 4, 8, 16)}

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from maxk.bench.sweep.run import Study
 from maxk.bench.sweep.score import Score, Setting, Speed, bare, devices, on_one_device
 from maxk.bench.sweep.verdict import (
+    FEWEST,
     LEVEL,
     MARGIN,
     Verdict,
@@ -23,7 +24,9 @@ _MODELS = {"sage": "GraphSAGE", "gcn": "GCN", "gin": "GIN"}
 
 
 def tables(study: Study) -> str:
-    """Returns for each model and nonlinearity a table of scores, one of speeds a device, a choice.
+    """Returns for each model and nonlinearity a table of scores and one of speeds a device.
+
+    Then what a k costs over all of them, and which k to choose.
 
     A line is a data set, a column a k; "ReLU passes" is the share of hidden entries that are
     positive. A score that the paired test tells from ReLU's is bold where it is worse and carries
@@ -54,6 +57,7 @@ def tables(study: Study) -> str:
                 f"**{_MODELS[model]}, {nonlinearity}**: an epoch, times as fast as ReLU's "
                 f"({devices(here)})\n\n" + _speeds(here)
             )
+    parts += _overviews(study.verdicts)
     chosen = _choices(study)
     if chosen:
         parts.append(
@@ -63,6 +67,41 @@ def tables(study: Study) -> str:
             f"{100 * MARGIN:.0f} point\n\n{chosen}"
         )
     return "\n\n".join(parts)
+
+
+def _overviews(verdicts: Sequence[Verdict]) -> list[str]:
+    """For each nonlinearity, the verdicts of every k counted over the graphs and models."""
+    parts = []
+    mine = [v for v in verdicts if v.setting.k and v.runs >= FEWEST]
+    for nonlinearity in dict.fromkeys(v.setting.nonlinearity for v in mine):
+        by_k: dict[int, list[Verdict]] = {}
+        for v in mine:
+            if v.setting.nonlinearity == nonlinearity:
+                by_k.setdefault(v.setting.k or 0, []).append(v)
+        if max(map(len, by_k.values())) > 1:
+            body = [_overview(k, found) for k, found in sorted(by_k.items())]
+            header = ["k", "of", "worse than ReLU", "better", "mean difference"]
+            header += ["largest loss told", f"no loss of {100 * MARGIN:.0f} point"]
+            parts.append(
+                f"**{nonlinearity} over all graphs and models**: how many the test tells from "
+                "ReLU, the differences in points, and how many intervals rule out a loss of "
+                f"{100 * MARGIN:.0f} point\n\n" + markdown(header, body)
+            )
+    return parts
+
+
+def _overview(k: int, found: Sequence[Verdict]) -> list[str]:
+    worse = [v for v in found if v.word == "worse"]
+    better = sum(v.word == "better" for v in found)
+    mean = sum(v.difference for v in found) / len(found)
+    least = min(worse, key=lambda v: v.difference, default=None)
+    loss = "-"
+    if least is not None:
+        where = f"{least.setting.place}, {_MODELS[least.setting.model]}"
+        loss = f"{-100 * least.difference:.2f} ({where})"
+    sure = sum(v.low is not None and v.low > -MARGIN and not v.diverged for v in found)
+    line = [str(k), str(len(found)), str(len(worse)), str(better), f"{100 * mean:+.2f}"]
+    return [*line, loss, str(sure)]
 
 
 def _choices(study: Study) -> str:
