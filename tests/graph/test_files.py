@@ -355,7 +355,9 @@ def test_a_header_that_cannot_be_read_is_refused(tmp_path: Path, header: bytes) 
     refused(tmp_path / "g.npz", ": array 'edge_index.npy': cut short or damaged (")
 
 
-@pytest.mark.parametrize("shape", ["(-2, -1)", "(-1,)", f"(0, {10**30})", f"(2, {2**63})"])
+@pytest.mark.parametrize(
+    "shape", ["(-2, -1)", "(-1,)", f"(0, {10**30})", f"(2, {2**63})", "(True, 2)"]
+)
 def test_a_shape_that_no_array_has_is_refused(tmp_path: Path, shape: str) -> None:
     header = f"{{'descr': '<i8', 'fortran_order': False, 'shape': {shape}, }}".encode()
     (tmp_path / "x.npy").write_bytes(raw_npy(header, bytes(16)))

@@ -202,7 +202,8 @@ def _check_header(stream: IO[bytes], size: int, what: str) -> None:
     for length in shape:
         declared *= length
     stored = size - stream.tell()
-    if declared != stored or any(length < 0 for length in shape):
+    # NumPy's own check takes True for a length.
+    if declared != stored or any(type(n) is not int or n < 0 for n in shape):
         raise DataError(
             f"{what} declares shape {list(shape)} of {dtype} ({declared} bytes), "
             f"but holds {stored} bytes"
