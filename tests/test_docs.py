@@ -158,9 +158,16 @@ def test_every_flag_in_the_text_exists(path: Path) -> None:
     if path.name == "from-paper.md":
         # The first column of its tables is about another program.
         text = re.sub(r"^\|[^|]*\|", "|", text, flags=re.MULTILINE)
-    # A tool of this repository or pytest has flags of its own.
-    words = [code for code in re.findall(r"`([^`]+)`", text) if not code.startswith("python ")]
-    shown = {flag for code in words for flag in FLAG.findall(code)}
+    shown = set()
+    for code in re.findall(r"`([^`]+)`", text):
+        flags = FLAG.findall(code)
+        if code.startswith("python "):
+            # A tool of this repository or its tests, with flags of their own.
+            tool = re.search(r"tools/\w+\.py", code)
+            source = (ROOT / (tool[0] if tool else "tests/conftest.py")).read_text()
+            assert [flag for flag in flags if f'"{flag}"' not in source] == [], code
+        else:
+            shown.update(flags)
     assert shown <= flags_of(typer.main.get_command(app)) | {"--help"}
 
 

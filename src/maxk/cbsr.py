@@ -45,6 +45,7 @@ class CBSR:
     Args:
         in_range: Say that the columns are known to lie in [0, D). Otherwise they are compared with
             it, since a kernel would write wherever they point; on a GPU that waits for the device.
+            Nothing is compared while torch.compile traces or a CUDA graph is recorded.
 
     Example:
         >>> import torch

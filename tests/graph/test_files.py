@@ -387,7 +387,8 @@ def test_a_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("error", [
     MemoryError("Unable to allocate"), RuntimeError("DefaultCPUAllocator: not enough memory"),
-], ids=["numpy", "torch"])  # fmt: skip
+    RuntimeError("Storage size calculation overflowed"),
+], ids=["numpy", "torch", "overflow"])  # fmt: skip
 def test_memory_that_cannot_be_had_is_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
@@ -397,9 +398,9 @@ def test_memory_that_cannot_be_had_is_a_sentence(
         raise error
 
     monkeypatch.setattr(kinds, "npz_edges", failing)
-    refused(tmp_path / "g.npz", ": does not fit in memory")
+    refused(tmp_path / "g.npz", ": what it holds does not fit in memory")
     monkeypatch.setattr(load_module, "check_labels", failing)
-    with pytest.raises(DataError, match=r"g\.npz: does not fit in memory"):
+    with pytest.raises(DataError, match=r"g\.npz: what is made of it does not fit in"):
         load_module.load(tmp_path / "g.npz")
     monkeypatch.setattr(kinds, "npz_edges", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):

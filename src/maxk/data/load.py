@@ -96,7 +96,7 @@ def assemble(
     scaling: Scaling = "none",
 ) -> Dataset:
     """Checks a source and makes the data set of it; arguments and errors as in :func:`load`."""
-    with in_memory(source.origin):
+    with in_memory(f"{source.origin}: what is made of it"):
         nodes = check_counts(source)
         if source.y is None:
             raise DataError(
@@ -169,7 +169,7 @@ def open_source(
             return source
         elif not path.exists():
             raise DataError(_unknown(text, stored))
-    with in_memory(str(path)):
+    with in_memory(f"{path}: what it holds"):
         return read_source(path, features, labels)
 
 

@@ -99,7 +99,7 @@ def _overview(k: int, found: Sequence[Verdict]) -> list[str]:
     if least is not None:
         where = f"{least.setting.place}, {_MODELS[least.setting.model]}"
         loss = f"{-100 * least.difference:.2f} ({where})"
-    sure = sum(v.low is not None and v.low > -MARGIN and not v.diverged for v in found)
+    sure = sum(v.sure for v in found)
     line = [str(k), str(len(found)), str(len(worse)), str(better), f"{100 * mean:+.2f}"]
     return [*line, loss, str(sure)]
 

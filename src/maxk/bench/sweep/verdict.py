@@ -53,6 +53,11 @@ class Verdict:
         return self.mean - self.relu
 
     @property
+    def sure(self) -> bool:
+        """Whether the interval rules out a loss of :data:`MARGIN`."""
+        return self.low is not None and self.low > -MARGIN and not self.diverged
+
+    @property
     def word(self) -> Literal["better", "worse", "not distinguishable"]:
         """What the test says at :data:`LEVEL`; a setting that diverged is worse."""
         if self.diverged:
@@ -165,9 +170,7 @@ def choices(
     for group in groups.values():
         enough = sorted((v for v in group if v.runs >= FEWEST), key=lambda v: v.setting.k or 0)
         equal = next((v for v in enough if v.word != "worse"), None)
-        sure = next(
-            (v for v in enough if v.low is not None and v.low > -MARGIN and not v.diverged), None
-        )
+        sure = next((v for v in enough if v.sure), None)
         speed = None if equal is None else timed.get(equal.setting)
         choice = Choice(tuple(enough), equal, sure, speed) if enough else None
         result.append((group[0].setting, max(v.runs for v in group), choice))

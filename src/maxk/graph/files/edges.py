@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -81,13 +82,13 @@ def check_room(nbytes: int, what: str) -> None:
 
 @contextlib.contextmanager
 def in_memory(what: str) -> Iterator[None]:
-    """Turns memory that cannot be had, from NumPy or torch, into a DataError.
+    """Turns memory that cannot be had, from NumPy or torch, into a DataError about ``what``.
 
     A type may widen an array eightfold behind :func:`check_room`.
     """
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and "memory" not in str(error):
+        if isinstance(error, RuntimeError) and not re.search("memory|overflow", str(error)):
             raise
-        raise DataError(f"{what}: does not fit in memory") from error
+        raise DataError(f"{what} does not fit in memory") from error

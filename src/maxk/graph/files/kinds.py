@@ -52,15 +52,15 @@ def load_graph(path: str | Path) -> Graph:
         reach if edges.num_src is None else edges.num_src,
         reach if edges.num_dst is None else edges.num_dst,
     )
-    check_room(NODE_BYTES * sum(counts), f"{path}: a graph of {counts[0]} x {counts[1]} nodes")
+    what = f"{path}: a graph of {counts[0]} x {counts[1]} nodes"
+    check_room(NODE_BYTES * sum(counts), what)
     try:
-        return Graph.from_edge_index(edges.edge_index, counts, edges.weight)
+        with in_memory(what):
+            return Graph.from_edge_index(edges.edge_index, counts, edges.weight)
+    except DataError:
+        raise
     except ValueError as error:
         raise DataError(f"{path}: {error}") from error
-    except (MemoryError, RuntimeError) as error:
-        raise DataError(
-            f"{path}: a graph of {counts[0]} x {counts[1]} nodes does not fit in memory"
-        ) from error
 
 
 def save_graph(graph: Graph, path: str | Path) -> None:
@@ -109,7 +109,7 @@ def graph_kind(path: Path) -> str:
 def read_edges(path: Path) -> Edges:
     """Edges of any graph file; see :func:`load_graph`."""
     kind = graph_kind(path)
-    with in_memory(str(path)):
+    with in_memory(f"{path}: what it holds"):
         if kind == ".npz":
             return npz_edges(read_npz(path), path)
         if kind == ".mtx":
