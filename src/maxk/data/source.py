@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from maxk.core.errors import DataError
+from maxk.data.dataset import MASKS
 from maxk.data.features import sparse_tensor
 from maxk.graph.files import (
     TEXT_SUFFIXES,
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
     from maxk.data.dataset import Evaluator
 
-MASKS = ("train_mask", "val_mask", "test_mask")
 SIDE_FILES = {"x": "features", "y": "labels", **{mask: mask for mask in MASKS}}
 SIDE_SUFFIXES = (".npy", *TEXT_SUFFIXES, *(f"{suffix}.gz" for suffix in TEXT_SUFFIXES))
 
