@@ -307,7 +307,7 @@ def symmetrise(edges: Edges, nodes: int) -> Edges:
         keys = torch.unique_consecutive(keys)
     else:
         keys, group, counts = torch.unique(keys, return_inverse=True, return_counts=True)
-        total = torch.zeros(keys.numel(), dtype=torch.float64)
+        total = torch.zeros(keys.numel(), dtype=torch.float64, device="cpu")
         total.index_add_(0, group, edges.weight.double().repeat(2))
         weight = (total / counts).float()
     rows = torch.div(keys, max(nodes, 1), rounding_mode="floor")

@@ -110,7 +110,7 @@ def read_edge_list(path: Path) -> Edges:
     """
     layout = _layout(path)
     if layout is None:
-        return Edges(torch.empty(2, 0, dtype=torch.int64))
+        return Edges(torch.empty(2, 0, dtype=torch.int64, device="cpu"))
     roles, notes = _roles(path, layout)
     if roles == ("source", "target"):
         table = _parse(path, layout, np.int64, ("id", "id"))
