@@ -85,7 +85,6 @@ def read_ogb(entry: Entry, root: Path) -> Source:
         # OGB's progress goes where it does not mix with what a command prints.
         with (
             impatient(),
-            torch.device("cpu"),
             contextlib.redirect_stdout(sys.stderr),
             warnings.catch_warnings(),
             _plain_pickles(),
