@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import InitVar, dataclass
 from typing import Any
 
@@ -195,8 +196,42 @@ class CBSR:
                 )
         return self
 
+    def __copy__(self) -> CBSR:
+        return self.with_values(self.values)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CBSR:
+        values, columns = (_copied(tensor, memo) for tensor in (self.values, self.columns))
+        return CBSR(values, columns, self.width, in_range=True)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A view takes the whole of its storage along into a file or another process.
+        state = self.__dict__.copy()
+        for name in ("values", "columns"):
+            if _shares(state[name]):
+                state[name] = _own(state[name])
+        return state
+
     def __repr__(self) -> str:
         return (
             f"CBSR(rows={self.num_rows}, k={self.k}, width={self.width}, dtype={self.dtype}, "
             f"device={self.device})"
         )
+
+
+def _shares(tensor: Tensor) -> bool:
+    """Whether the tensor's storage holds more than the tensor."""
+    return tensor.untyped_storage().nbytes() > tensor.nbytes
+
+
+def _own(tensor: Tensor) -> Tensor:
+    """A copy with a storage of its own, without history."""
+    copied = tensor.detach().clone(memory_format=torch.contiguous_format)
+    return copied.requires_grad_(tensor.requires_grad)
+
+
+def _copied(tensor: Tensor, memo: dict[int, Any]) -> Tensor:
+    """What copy.deepcopy makes of a tensor, without the rest of its storage."""
+    if id(tensor) not in memo and tensor.is_leaf and _shares(tensor):
+        memo[id(tensor)] = _own(tensor)
+    found: Tensor = copy.deepcopy(tensor, memo)
+    return found
