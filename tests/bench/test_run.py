@@ -61,6 +61,11 @@ def test_16_bit_values_pass_their_own_gate() -> None:
     assert "not timed: torch.sparse forward" in " ".join(said)
 
 
+def test_64_bit_values_pass_their_own_gate() -> None:
+    rows, _ = measured(replace(BENCH, dtype=torch.float64, ops=("forward", "backward")))
+    assert {r.dtype for r in rows} == {"float64"}
+
+
 def test_choices_narrow_the_run() -> None:
     bench = replace(
         BENCH, ops=("forward",), against=("torch.sparse",), implementations=("auto", "reference")

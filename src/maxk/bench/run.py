@@ -13,13 +13,14 @@ from maxk.bench import ours
 from maxk.bench.cases import Case
 from maxk.bench.ceiling import Ceilings
 from maxk.bench.comparators import Comparator, comparators
-from maxk.bench.gate import GateError, Truth, Verdict, judge, run
+from maxk.bench.gate import Accuracy, Expected, GateError, Truth, judge, run
 from maxk.bench.problem import Problem, random_matrix
 from maxk.cbsr import CBSR
 from maxk.measure import traffic
 from maxk.measure.record import Row, stamp
 from maxk.measure.timer import Timing, interleave, ratio
 from maxk.ops.maxk import reference
+from maxk.ops.spmm.reference import accumulation_dtype
 
 Say = Callable[[str], None]
 
@@ -96,14 +97,15 @@ class _Truths:
     """Float64 results; those that do not depend on k are kept."""
 
     def __init__(self, graph: Any, reduce: str, x: Tensor, grad: Tensor) -> None:
-        self._truth = Truth(graph.adjacency(reduce, torch.float32), graph.weight)
+        scales = accumulation_dtype(x.dtype)
+        self._truth = Truth(graph.adjacency(reduce, scales), graph.weight)
         self._x, self._grad = x, grad
-        self._kept: dict[str, Tensor] = {}
+        self._kept: dict[str, Expected] = {}
 
-    def get(self, what: str) -> Tensor:
+    def get(self, what: str) -> Expected:
         """Returns the truth of ``x``, ``relu`` or ``backward``."""
         if what not in self._kept:
-            makers: dict[str, Callable[[], Tensor]] = {
+            makers: dict[str, Callable[[], Expected]] = {
                 "x": lambda: self._truth.forward(self._x),
                 "relu": lambda: self._truth.forward(self._x.relu()),
                 "backward": lambda: self._truth.backward(self._grad),
@@ -111,10 +113,11 @@ class _Truths:
             self._kept[what] = makers[what]()
         return self._kept[what]
 
-    def cbsr(self, features: CBSR) -> Tensor:
-        """Returns the truth of compressed features, which is made anew for every k."""
+    def cbsr(self, features: CBSR, *, fixed: bool) -> Expected:
+        """Returns the truth of compressed features; ``fixed`` where words may hold them."""
         dense = reference.scatter(features.values, features.columns, features.width)
-        return self._truth.forward(dense)
+        truth = self._truth.forward(dense)
+        return replace(truth, fixed=self._truth.fixed(features)) if fixed else truth
 
     def forget(self, what: str) -> None:
         """Frees a truth that is not asked for again."""
@@ -135,7 +138,9 @@ class _Context:
     ) -> list[Row]:
         """Gates and times one operation on one problem."""
         calls: dict[str, Callable[[], object]] = {}
-        truth = truths.cbsr(problem.features) if op == "forward" else None
+        truth = None
+        if op == "forward":
+            truth = truths.cbsr(problem.features, fixed=_fixed_point(problem))
         for name in self.bench.implementations:
             call = _our_call(problem, op, name)
             self._gate_ours(problem, op, name, call, truths, truth)
@@ -161,16 +166,16 @@ class _Context:
         name: str,
         call: Callable[[], object],
         truths: _Truths,
-        truth: Tensor | None,
+        truth: Expected | None,
     ) -> None:
         out = run(call, self.bench.device, problem.grad.nbytes)
         where = f"{op} by {name} on {self.case.graph}, D = {problem.width}, k = {problem.k}"
         if op == "maxk":
             _check_selection(problem, out, where)
             return
-        verdict = _judge(problem, op, out, truths, truth)
-        if not verdict.passed:
-            raise GateError(f"{where} is wrong ({verdict}); nothing was timed")
+        accuracy = _judge(problem, op, out, truths, truth)
+        if not accuracy.passed:
+            raise GateError(f"{where} is wrong ({accuracy}); nothing was timed")
 
     def _gate_theirs(
         self, problem: Problem, op: str, other: Comparator, truths: _Truths
@@ -200,10 +205,10 @@ class _Context:
         if op == "maxk":
             return None if _same_values(problem, out) else "it selects other values"
         truth = truths.get(other.operand) if op == "forward" else None
-        verdict = _judge(problem, op, out, truths, truth)
+        accuracy = _judge(problem, op, out, truths, truth)
         if not other.depends_on_k:
             truths.forget(other.operand)
-        return None if verdict.passed else f"wrong ({verdict})"
+        return None if accuracy.passed else f"wrong ({accuracy})"
 
     def _rows(self, problem: Problem, op: str, times: dict[str, Timing]) -> list[Row]:
         rows = []
@@ -257,17 +262,23 @@ def _our_call(problem: Problem, op: str, name: str) -> Callable[[], object]:
 
 
 def _judge(
-    problem: Problem, op: str, out: object, truths: _Truths, truth: Tensor | None
-) -> Verdict:
+    problem: Problem, op: str, out: object, truths: _Truths, truth: Expected | None
+) -> Accuracy:
     if not isinstance(out, Tensor):
         raise GateError(f"{op} must return a tensor, got {type(out).__name__}")
     dense = out if out.layout == torch.strided else out.to_dense()
     if op == "backward":
         truth = truths.get("backward")
-        if dense.shape != truth.shape:
-            truth = truth.gather(1, problem.features.columns.long())
+        if dense.shape != truth.value.shape:
+            truth = truth.gather(problem.features.columns.long())
     assert truth is not None
     return judge(dense, truth, problem.x.dtype)
+
+
+def _fixed_point(problem: Problem) -> bool:
+    """Whether the forward may hold its values as fixed-point words: on a GPU, without weights."""
+    lower = torch.get_float32_matmul_precision() != "highest"
+    return lower and problem.x.is_cuda and problem.graph.edge_weight is None
 
 
 def _selected(out: object) -> tuple[Tensor, Tensor]:
