@@ -10,11 +10,12 @@ import pytest
 import torch
 
 import maxk
-from maxk.bench import epoch, ours, run
-from maxk.bench.cases import Case
-from maxk.bench.epoch import EpochBench, case_task, epochs
-from maxk.bench.gate import GateError, Truth, fixed_step, judge
-from maxk.bench.run import KernelBench, kernels
+from maxk.bench.epochs import run as epoch
+from maxk.bench.epochs.run import EpochBench, case_task, epochs
+from maxk.bench.kernels import ours, run
+from maxk.bench.kernels.cases import Case
+from maxk.bench.kernels.gate import GateError, Truth, fixed_step, judge
+from maxk.bench.kernels.run import KernelBench, kernels
 from maxk.bench.step import Step
 from maxk.data.synthetic import SyntheticConfig
 from maxk.nn.models import GIN

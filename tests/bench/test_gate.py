@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from maxk.bench import gate
-from maxk.bench.gate import Expected, GateError, Truth, judge, poisoned, run
+from maxk.bench.kernels import gate
+from maxk.bench.kernels.gate import Expected, GateError, Truth, judge, poisoned, run
 from maxk.graph.graph import Graph
 from maxk.ops.spmm import reference
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from maxk.bench.sweep import picture, run, score, speed, verdict, work
+from maxk.bench.sweep import tables as accuracy
 from maxk.bench.sweep.jobs import Request, jobs, parse_overrides, settings
 from maxk.bench.sweep.score import Score, Setting, Speed
 from maxk.cli.main import main
@@ -16,7 +17,6 @@ from maxk.cli.words import spread
 from maxk.core.errors import ConfigError, DataError, MaxKError, TrainingError
 from maxk.data.load import load
 from maxk.measure.timer import Timing
-from maxk.report import accuracy
 from maxk.train.config import TrainConfig
 from maxk.train.loop import Trainer
 
