@@ -175,6 +175,7 @@ def test_a_killed_worker_takes_one_run_with_it(
             stuck = [worker for worker in crew if worker.job is long]
             if stuck:
                 os.kill(stuck[0]._process.pid or 0, signal.SIGKILL)
+                stuck[0]._process.join()  # a slow end would let the last run be refused first
     lost = [result for result in results if isinstance(result, work.Lost)]
     assert [(r.job, r.exitcode) for r in lost] == [(long, -signal.SIGKILL)]
     kept = [r for r in results if isinstance(r, Score)]
