@@ -9,15 +9,13 @@ import torch
 from torch import Tensor
 
 from maxk.graph.adjacency import Adjacency
-from maxk.graph.csr import CSR, Transpose, check_ids, check_indptr, from_edges, index_dtype
+from maxk.graph.csr import CSR, Transpose, check_ids, check_index, from_arrays, from_edges
 from maxk.graph.weights import check_reduce, gcn_scale, gcn_weight, mean_scale, missing_loops
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from scipy.sparse import sparray, spmatrix
-
-INDEX_DTYPES = (torch.int64, torch.int32, torch.int16, torch.uint8)
 
 
 class Graph:
@@ -85,6 +83,9 @@ class Graph:
     ) -> Graph:
         """Builds a graph from CSR arrays whose rows are targets.
 
+        The arrays are copied, 8 bytes a row and 4 bytes an edge (8 from 2^31 nodes on), so that
+        later changes of them do not reach the graph.
+
         Args:
             indptr: integer [M + 1].
             indices: integer [E], source of each edge.
@@ -95,21 +96,8 @@ class Graph:
             TypeError: an array has the wrong dtype.
             ValueError: the arrays disagree, or an id lies outside the graph.
         """
-        indptr, indices = _check_index(indptr, "indptr"), _check_index(indices, "indices")
-        if indices.dim() != 1:
-            raise ValueError(f"indices must have shape [E], got {list(indices.shape)}")
-        check_indptr(indptr, indices.shape[0])
-        num_dst = indptr.shape[0] - 1
-        if num_src is None:
-            num_src = max(num_dst, int(indices.max()) + 1 if indices.numel() else 0)
-        check_ids(indices, num_src, "indices", "source")
-        weight = _check_weight(weight, indices.shape[0], "weight", indices.device)
-        csr = CSR(
-            indptr.to(torch.int64).contiguous(),
-            indices.to(index_dtype(num_src, num_dst)).contiguous(),
-            num_src,
-        )
-        return Graph(csr, weight)
+        csr = from_arrays(indptr, indices, num_src)
+        return Graph(csr, _check_weight(weight, csr.num_edges, "weight", csr.device))
 
     @staticmethod
     def from_scipy(A: sparray | spmatrix) -> Graph:
@@ -127,8 +115,7 @@ class Graph:
             weight = None
         elif matrix.data.dtype.name != "float64":
             weight = data.to(torch.float32)
-        indptr = torch.from_numpy(matrix.indptr.astype("int64", copy=True))
-        indices = torch.from_numpy(matrix.indices.astype("int64", copy=True))
+        indptr, indices = (torch.from_numpy(ids) for ids in (matrix.indptr, matrix.indices))
         return Graph.from_csr(indptr, indices, weight, num_src=matrix.shape[1])
 
     @property
@@ -153,23 +140,30 @@ class Graph:
 
     @property
     def indptr(self) -> Tensor:
-        """int64 [M + 1], row boundaries."""
-        return self._csr.indptr
+        """int64 [M + 1], row boundaries; a copy, which may be changed."""
+        return self._csr.indptr.clone()
 
     @property
     def indices(self) -> Tensor:
-        """[E], source of each edge in CSR order."""
-        return self._csr.indices
+        """[E], source of each edge in CSR order; a copy, which may be changed."""
+        return self._csr.indices.clone()
 
     @property
     def edge_weight(self) -> Tensor | None:
         """[E] in the caller's order, or None for an unweighted graph.
 
         Where :meth:`with_self_loops` added edges, they come last.
+
+        Raises:
+            ValueError: the tensor of weights has another length than when the graph was made.
         """
-        if self._weight is None or not self._loops:
-            return self._weight
-        return torch.cat([self._weight, self._weight.new_ones(self._loops)])
+        weight = self._weight
+        if weight is None:
+            return None
+        if weight.dim() != 1 or weight.shape[0] != self.num_edges - self._loops:
+            # Its owner may have given it other memory, and kernels read one weight for each edge.
+            _check_weight(weight, self.num_edges - self._loops, "edge_weight", self.device)
+        return torch.cat([weight, weight.new_ones(self._loops)]) if self._loops else weight
 
     @property
     def weight(self) -> Tensor | None:
@@ -184,21 +178,22 @@ class Graph:
         """int64 [E], place of each CSR entry in the caller's edge list; None where both agree.
 
         Also None for a graph made without weights by :meth:`from_edge_index`, which forgets the
-        order of the list.
+        order of the list. A copy, which may be changed.
         """
-        return self._csr.order
+        order = self._csr.order
+        return None if order is None else order.clone()
 
     def edge_index(self) -> Tensor:
         """int64 [2, E], sources and targets in CSR order."""
-        return torch.stack([self.indices.long(), self._csr.rows().long()])
+        return torch.stack([self._csr.indices.long(), self._csr.rows().long()])
 
     def in_degrees(self) -> Tensor:
         """int64 [M], edges that end in each node."""
-        return self.indptr.diff()
+        return self._csr.indptr.diff()
 
     def out_degrees(self) -> Tensor:
         """int64 [N], edges that start in each node."""
-        return torch.bincount(self.indices, minlength=self.num_src)
+        return torch.bincount(self._csr.indices, minlength=self.num_src)
 
     def to(self, device: torch.device | str) -> Graph:
         """The same graph on another device."""
@@ -231,7 +226,7 @@ class Graph:
     def transpose(self) -> Graph:
         """The graph with every edge turned round; its weights keep the caller's order."""
         t = self._csr.transpose
-        back = Transpose(self.indptr, self.indices, torch.argsort(t.edges))
+        back = Transpose(self._csr.indptr, self._csr.indices, torch.argsort(t.edges))
         order = t.edges if self._csr.order is None else self._csr.order[t.edges]
         csr = CSR(t.indptr, t.indices, self.num_dst, order=order, transpose=back)
         return Graph(csr, self._weight, order_kept=self._order_kept, loops=self._loops)
@@ -335,7 +330,7 @@ def _from_edge_index(
     *,
     keep_order: bool,
 ) -> Graph:
-    edge_index = _check_index(edge_index, "edge_index")
+    edge_index = check_index(edge_index, "edge_index")
     if edge_index.dim() != 2 or edge_index.shape[0] != 2:
         raise ValueError(f"edge_index must have shape [2, E], got {list(edge_index.shape)}")
     num_src, num_dst = _node_counts(edge_index, num_nodes)
@@ -349,15 +344,6 @@ def _from_edge_index(
 def _version(weight: Tensor | None) -> int | None:
     """How often a tensor was changed in place; an inference tensor does not count it."""
     return None if weight is None or weight.is_inference() else weight._version
-
-
-def _check_index(ids: Tensor, name: str) -> Tensor:
-    if not isinstance(ids, Tensor):
-        raise TypeError(f"{name} must be a torch.Tensor of integers, got {type(ids).__name__}")
-    if ids.dtype not in INDEX_DTYPES:
-        raise TypeError(f"{name} must hold int64 or int32 ids, got {ids.dtype}; call .long() first")
-    # A narrower dtype cannot be compared with a number of nodes that it cannot hold.
-    return ids if ids.dtype in (torch.int64, torch.int32) else ids.long()
 
 
 def _node_counts(edge_index: Tensor, num_nodes: int | Sequence[int] | None) -> tuple[int, int]:
