@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from maxk.graph.kept import make
 from maxk.graph.schedule import Schedule, schedule_of
 
 INT32_MAX = 2**31 - 1
@@ -85,9 +86,23 @@ class CSR:
     def transpose(self) -> Transpose:
         """The edges in source order; built on first use."""
         if self._transpose is None:
-            indptr, edges = group(self.indices, self.num_src)
-            self._transpose = Transpose(indptr, self.rows()[edges], edges)
+            self._transpose = make(self._make_transpose)
         return self._transpose
+
+    def _make_transpose(self) -> Transpose:
+        indptr, edges = group(self.indices, self.num_src)
+        return Transpose(indptr, self.rows()[edges], edges)
+
+    def reversed(self) -> CSR:
+        """The same edges with rows and columns exchanged; shares all arrays but one."""
+        t = self.transpose
+        order = t.edges if self.order is None else make(lambda: self._order_of(t.edges))
+        back = Transpose(self.indptr, self.indices, make(lambda: torch.argsort(t.edges)))
+        return CSR(t.indptr, t.indices, self.num_dst, order=order, transpose=back)
+
+    def _order_of(self, entries: Tensor) -> Tensor:
+        assert self.order is not None
+        return self.order[entries]
 
     @property
     def has_transpose(self) -> bool:
@@ -106,8 +121,9 @@ class CSR:
 
     def to(self, device: torch.device) -> CSR:
         """The same rows on another device, with the transpose where it is already there."""
-        if device == self.device:
-            return self
+        return self if device == self.device else make(lambda: self._moved(device))
+
+    def _moved(self, device: torch.device) -> CSR:
         order = None if self.order is None else self.order.to(device)
         t = self._transpose
         moved = None
@@ -147,9 +163,13 @@ def index_dtype(num_src: int, num_dst: int) -> torch.dtype:
 def from_edges(edge_index: Tensor, num_src: int, num_dst: int, *, keep_order: bool) -> CSR:
     """CSR of checked edges ``[2, E]`` (source row first)."""
     dtype = index_dtype(num_src, num_dst)
-    source, target = edge_index[0].to(dtype), edge_index[1].to(dtype)
-    indptr, order = group(target, num_dst)
-    return CSR(indptr, source[order].contiguous(), num_src, order if keep_order else None)
+
+    def build() -> CSR:
+        source, target = edge_index[0].to(dtype), edge_index[1].to(dtype)
+        indptr, order = group(target, num_dst)
+        return CSR(indptr, source[order].contiguous(), num_src, order if keep_order else None)
+
+    return make(build)
 
 
 def from_arrays(
@@ -181,7 +201,8 @@ def from_arrays(
         num_src = max(num_dst, int(indices.max()) + 1 if indices.numel() else 0)
     check_ids(indices, num_src, "indices", "source")
     dtype = index_dtype(num_src, num_dst)
-    return CSR(_copy(indptr, torch.int64), _copy(indices, dtype), num_src, order)
+    arrays = make(lambda: (_copy(indptr, torch.int64), _copy(indices, dtype)))
+    return CSR(*arrays, num_src, order)
 
 
 def _copy(ids: Tensor, dtype: torch.dtype) -> Tensor:

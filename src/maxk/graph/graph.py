@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from maxk.graph.adjacency import Adjacency
-from maxk.graph.csr import CSR, Transpose, check_ids, check_index, from_arrays, from_edges
+from maxk.graph.csr import CSR, check_ids, check_index, from_arrays, from_edges
+from maxk.graph.kept import make
 from maxk.graph.weights import check_reduce, gcn_scale, gcn_weight, mean_scale, missing_loops
 
 if TYPE_CHECKING:
@@ -169,9 +170,14 @@ class Graph:
     def weight(self) -> Tensor | None:
         """[E] in CSR order, differentiable with respect to :attr:`edge_weight`; or None."""
         weight = self.edge_weight
-        if weight is None or self._csr.order is None:
-            return weight
-        return weight[self._csr.order]
+        if weight is None:
+            return None
+        if self._csr.order is not None:
+            return weight[self._csr.order]
+        if weight.is_inference() and not torch.is_inference_mode_enabled():
+            # Autograd cannot save the caller's own tensor.
+            return weight.clone()
+        return weight
 
     @property
     def edge_order(self) -> Tensor | None:
@@ -225,10 +231,7 @@ class Graph:
 
     def transpose(self) -> Graph:
         """The graph with every edge turned round; its weights keep the caller's order."""
-        t = self._csr.transpose
-        back = Transpose(self._csr.indptr, self._csr.indices, torch.argsort(t.edges))
-        order = t.edges if self._csr.order is None else self._csr.order[t.edges]
-        csr = CSR(t.indptr, t.indices, self.num_dst, order=order, transpose=back)
+        csr = self._csr.reversed()
         return Graph(csr, self._weight, order_kept=self._order_kept, loops=self._loops)
 
     def with_self_loops(self) -> Graph:
@@ -255,7 +258,7 @@ class Graph:
         weighted = self._weight is not None
         if weighted not in self._csr.filled:
             # Kept beside the rows, so that other weights on the same edges sort nothing again.
-            self._csr.filled[weighted] = self._fill_rows(keep_order=weighted)
+            self._csr.filled[weighted] = make(lambda: self._fill_rows(keep_order=weighted))
         csr = self._csr.filled[weighted]
         if csr is None:
             return self
@@ -289,7 +292,8 @@ class Graph:
         version = _version(self._weight if follows_weights else None)
         kept = self._adjacencies.get(key)
         if kept is None or kept[0] != version:
-            kept = self._adjacencies[key] = (version, self._scaled(reduce, dtype))
+            kept = (version, make(lambda: self._scaled(reduce, dtype)))
+            self._adjacencies[key] = kept
         return kept[1]
 
     def _scaled(self, reduce: str, dtype: torch.dtype) -> Adjacency:

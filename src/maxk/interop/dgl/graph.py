@@ -10,6 +10,7 @@ from torch import Tensor
 from maxk.graph import cache
 from maxk.graph.csr import from_arrays
 from maxk.graph.graph import Graph
+from maxk.graph.kept import make
 from maxk.interop.edges import edges_in_order
 
 
@@ -75,7 +76,7 @@ def _make(arrays: tuple[Tensor, ...], num_src: int) -> Graph:
     num_edges = sources.shape[0]
     if edges.shape[0] != num_edges:  # DGL leaves them out where they count up
         return Graph(from_arrays(indptr, sources, num_src))
-    order = edges.to(torch.int64, copy=True)
+    order = make(lambda: edges.to(torch.int64, copy=True))
     if num_edges and not _numbers_each_once(order):
         raise ValueError(
             f"the edge ids of the DGL graph must hold each of 0..{num_edges - 1} once; make the "
