@@ -82,7 +82,7 @@ def remembered(
         and len(entry.snapshot) == len(parts)
         and (
             key in _promised
-            or all(_same(*pair) for pair in zip(entry.snapshot, parts, strict=True))
+            or all(kept.same(*pair) for pair in zip(entry.snapshot, parts, strict=True))
         )
     ):
         return entry.graph
@@ -97,10 +97,6 @@ def _convert(
 ) -> tuple[tuple[Tensor, ...], Graph]:
     snapshot = tuple(part.detach().clone() for part in parts)
     return snapshot, convert(snapshot)
-
-
-def _same(then: Tensor, now: Tensor) -> bool:
-    return then.device == now.device and then.dtype == now.dtype and torch.equal(then, now)
 
 
 def graph_of(

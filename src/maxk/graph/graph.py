@@ -10,7 +10,7 @@ from torch import Tensor
 
 from maxk.graph.adjacency import Adjacency
 from maxk.graph.csr import CSR, check_ids, check_index, from_arrays, from_edges
-from maxk.graph.kept import make
+from maxk.graph.kept import make, same
 from maxk.graph.weights import check_reduce, gcn_scale, gcn_weight, mean_scale, missing_loops
 
 if TYPE_CHECKING:
@@ -35,7 +35,10 @@ class Graph:
         tensor([0, 0, 1, 3])
     """
 
-    __slots__ = ("_adjacencies", "_csr", "_filled", "_loops", "_order_kept", "_weight")
+    __slots__ = (
+        "_adjacencies", "_csr", "_filled", "_looked_at", "_loops", "_order_kept", "_weight",
+        "_weighted",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -52,7 +55,10 @@ class Graph:
         self._order_kept = order_kept
         self._loops = loops  # self-loops of weight 1 behind the caller's edges
         self._filled: Graph | None = None
-        self._adjacencies: dict[tuple[str, torch.dtype], tuple[int | None, Adjacency]] = {}
+        self._adjacencies: dict[tuple[str, torch.dtype], Adjacency] = {}
+        # Scales of the symmetric normalisation with the weights that they were made of.
+        self._weighted: dict[torch.dtype, tuple[Tensor, Adjacency]] = {}
+        self._looked_at: int | None = None
 
     @staticmethod
     def from_edge_index(
@@ -283,31 +289,74 @@ class Graph:
         Args:
             reduce: "sum", "mean" or "gcn" (which expects a graph with filled self-loops).
             dtype: dtype of the scales: float32 or float64.
+
+        Raises:
+            ValueError: "gcn" meets a negative degree. On a GPU this is looked for on first use and
+                when constant weights have changed in place, not on every call; where nobody looks,
+                and under a compiler, such a node gets NaN.
         """
         key = (check_reduce(reduce), dtype)
-        follows_weights = reduce == "gcn" and self._weight is not None
-        if follows_weights and torch.compiler.is_compiling():
-            # A compiler cannot ask whether a tensor changed, and traces the scales with the rest.
-            return self._scaled(reduce, dtype)
-        version = _version(self._weight if follows_weights else None)
+        if reduce == "gcn" and self._weight is not None:
+            return self._weighted_gcn(self._weight, dtype)
         kept = self._adjacencies.get(key)
-        if kept is None or kept[0] != version:
-            kept = (version, make(lambda: self._scaled(reduce, dtype)))
-            self._adjacencies[key] = kept
-        return kept[1]
+        if kept is None:
+            kept = self._adjacencies[key] = make(lambda: self._scaled(reduce, dtype))
+        return kept
 
     def _scaled(self, reduce: str, dtype: torch.dtype) -> Adjacency:
         row = column = None
         if reduce == "mean":
             row = mean_scale(self._csr, dtype)
         elif reduce == "gcn":
-            weight = self.weight
-            row = column = gcn_scale(self._csr, None if weight is None else weight.detach(), dtype)
+            row = column = gcn_scale(self._csr, None, dtype)
         return Adjacency(self._csr, row, column)
 
+    def _weighted_gcn(self, weight: Tensor, dtype: torch.dtype) -> Adjacency:
+        """The scales of the present weights.
+
+        The owner of the weights can change them by routes that no counter sees (``.data``, a NumPy
+        view, inference mode). On a CPU their values are compared with those that the scales were
+        made of, which costs a tenth of making them; elsewhere a comparison would wait for the
+        device, and the scales are made on every call.
+        """
+        if weight.device.type != "cpu" or torch.compiler.is_compiling():
+            return self._weighted_scales(dtype)
+        kept = self._weighted.get(dtype)
+        if kept is None or not same(kept[0], weight):
+            kept = make(lambda: (weight.detach().clone(), self._weighted_scales(dtype)))
+            self._weighted[dtype] = kept
+        return kept[1]
+
+    def _weighted_scales(self, dtype: torch.dtype) -> Adjacency:
+        weight = self.weight
+        assert weight is not None
+        scale = gcn_scale(self._csr, weight.detach(), dtype, look=self._look())
+        return Adjacency(self._csr, scale, scale)
+
+    def _look(self) -> bool:
+        """Whether to look for negative degrees, which on a GPU waits for the device.
+
+        There it is done on first use and, for weights without a gradient, whenever torch's counter
+        of changes has moved; never while a CUDA graph is captured or under a compiler.
+        """
+        weight = self._weight
+        if weight is None or torch.compiler.is_compiling():
+            return False
+        if weight.device.type != "cuda":
+            return weight.device.type == "cpu"
+        if torch.cuda.is_current_stream_capturing():
+            return False
+        version = 0 if weight.requires_grad or weight.is_inference() else weight._version
+        seen, self._looked_at = self._looked_at, version
+        return seen != version
+
     def gcn_weight(self, weight: Tensor, dtype: torch.dtype) -> Tensor:
-        """Weights in CSR order with the symmetric normalisation multiplied in, differentiable."""
-        return gcn_weight(self._csr, weight, dtype)
+        """Weights in CSR order with the symmetric normalisation multiplied in, differentiable.
+
+        Raises:
+            ValueError: a degree is negative.
+        """
+        return gcn_weight(self._csr, weight, dtype, look=self._look())
 
     def prepare(self, reduce: str = "mean", dtype: torch.dtype = torch.float32) -> Graph:
         """Fills now what aggregation would fill on demand; returns the graph itself.
@@ -343,11 +392,6 @@ def _from_edge_index(
     weight = _check_weight(edge_weight, edge_index.shape[1], "edge_weight", edge_index.device)
     csr = from_edges(edge_index, num_src, num_dst, keep_order=keep_order or weight is not None)
     return Graph(csr, weight, order_kept=keep_order or weight is not None)
-
-
-def _version(weight: Tensor | None) -> int | None:
-    """How often a tensor was changed in place; an inference tensor does not count it."""
-    return None if weight is None or weight.is_inference() else weight._version
 
 
 def _node_counts(edge_index: Tensor, num_nodes: int | Sequence[int] | None) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import torch
+from torch import Tensor
 
 T = TypeVar("T")
 
@@ -21,3 +22,8 @@ def make(build: Callable[[], T]) -> T:
     """
     with torch.inference_mode(False), torch.no_grad():
         return build()
+
+
+def same(then: Tensor, now: Tensor) -> bool:
+    """Whether two tensors hold the same numbers; on a GPU the answer waits for the device."""
+    return then.device == now.device and then.dtype == now.dtype and torch.equal(then, now)
