@@ -65,6 +65,15 @@ def test_target_features_of_another_number_of_rows(
     assert names(caught.value, rows, 5)
 
 
+@pytest.mark.parametrize("rows", [1, 7])
+def test_target_features_of_another_number_of_rows_next_to_a_hook(rows: int) -> None:
+    layer = SAGEConv(64, 16)
+    layer.lin_r.register_forward_hook(lambda *_: None)
+    with pytest.raises(ValueError, match="rows") as caught:
+        layer((kept(3, 64), kept(rows, 64)), rectangle(3, 5))
+    assert names(caught.value, rows, 5)
+
+
 @pytest.mark.parametrize("compress", [False, True])
 @pytest.mark.parametrize("wide", [1, 63, 4096])
 def test_target_features_of_another_width(wide: int, compress: bool) -> None:

@@ -486,7 +486,7 @@ def test_a_dataset_made_by_hand_is_checked(tmp_path: Path) -> None:
     parts = {name: getattr(data, name) for name in ("name", "graph", "x", "y", "num_classes")}
     masks = {name: getattr(data, name) for name in ("train_mask", "val_mask", "test_mask")}
     for change, message in (
-        ({"x": data.x[:3]}, "x must have 4 rows, one a node of the graph, got shape [3, 2]"),
+        ({"x": data.x[:3]}, "x must have 4 rows, one per node of the graph, got shape [3, 2]"),
         ({"x": data.x.double()}, "x must be float32 [N, F], got torch.float64 [4, 2]"),
         ({"y": data.y.float()}, "y must be int64 [N] or float32 [N, C], got torch.float32 [4]"),
         ({"y": torch.zeros(4, 3)}, "y has 3 columns, num_classes is 2"),

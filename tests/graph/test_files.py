@@ -126,7 +126,7 @@ def test_a_third_column_is_the_weight(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("0 1\nfoo 2\n", ":2: expected an integer node id in field 1, got 'foo'"),
-        ("a b\n\n0 1\n# c\n1 x\n", ":5: expected an integer node id in field 2, got 'x'"),
+        ("from to\n\n0 1\n# c\n1 x\n", ":5: expected an integer node id in field 2, got 'x'"),
         ("0 1\n1.0 2\n", ":2: expected an integer node id in field 1, got '1.0'"),
         ("0 1\n1 2 3\n", ":2: expected 2 fields as in the first line, got 3"),
         ("0 1 1\n1 2\n", ":2: expected 3 fields as in the first line, got 2"),

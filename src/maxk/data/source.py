@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from maxk.core.errors import DataError
+from maxk.data.dataset import MASKS
 from maxk.data.features import sparse_tensor
 from maxk.graph.files import (
     TEXT_SUFFIXES,
@@ -18,6 +19,7 @@ from maxk.graph.files import (
     check_indptr,
     graph_kind,
     npz_edges,
+    numbered_columns,
     read_edges,
     read_npy,
     read_npz,
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
 
     from maxk.data.dataset import Evaluator
 
-MASKS = ("train_mask", "val_mask", "test_mask")
 SIDE_FILES = {"x": "features", "y": "labels", **{mask: mask for mask in MASKS}}
 SIDE_SUFFIXES = (".npy", *TEXT_SUFFIXES, *(f"{suffix}.gz" for suffix in TEXT_SUFFIXES))
 
@@ -55,6 +56,8 @@ class Source:
         evaluator: the source's own scorer of logits and labels, or None.
         stored_once: whether the source says that it holds one direction of undirected edges.
         notes: remarks for the user.
+        counted: parts from text whose first row is 0, 1, 2, ...: perhaps a header that numbers the
+            columns.
     """
 
     name: str
@@ -70,6 +73,7 @@ class Source:
     evaluator: Evaluator | None = None
     stored_once: bool = False
     notes: list[str] = field(default_factory=list)
+    counted: list[str] = field(default_factory=list)
 
     def called(self, part: str) -> str:
         """How a message calls ``x``, ``y`` or a mask."""
@@ -84,7 +88,8 @@ def read_source(
     A ``.npz`` holds everything. Beside an edge list or MatrixMarket file ``NAME.txt`` lie
     ``NAME.features.npy``, ``NAME.labels.npy`` and, if there is a split, ``NAME.train_mask.npy``,
     ``NAME.val_mask.npy``, ``NAME.test_mask.npy``; ``.csv``, ``.tsv`` and ``.txt`` (also gzipped)
-    do as well, one row a node in the order of the ids, without an id column.
+    do as well, one row per node in the order of the ids; a column of ids needs a header that says
+    so, see :func:`maxk.graph.files.read_table`.
 
     Args:
         path: the graph or data set file.
@@ -99,6 +104,7 @@ def read_source(
     else:
         source = Source(_stem(path), str(path), read_edges(path))
         source.text = path if graph_kind(path) in TEXT_SUFFIXES else None
+        source.notes += source.edges.notes
         for part, word in SIDE_FILES.items():
             found = _beside(path, word)
             if found is not None:
@@ -229,11 +235,15 @@ def _beside(path: Path, word: str) -> Path | None:
 
 def _take(source: Source, part: str, path: Path) -> None:
     """Reads one part of a data set from its own file."""
+    if part in source.counted:
+        source.counted.remove(part)
     if path.suffix == ".npy":
         array = read_npy(path)
     elif text_kind(path) in TEXT_SUFFIXES:
         array = read_table(path, np.float32 if part == "x" else np.float64)
-        # One number a line is a vector; features stay a matrix.
+        if numbered_columns(path):
+            source.counted.append(part)
+        # One number per line is a vector; features stay a matrix.
         if part != "x" and array.shape[1] == 1:
             array = array[:, 0]
     else:

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from maxk.core.errors import DataError
-from maxk.data.dataset import SPLITS
-from maxk.data.source import MASKS, Source
+from maxk.data.dataset import MASKS, SPLITS
+from maxk.data.source import Source
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

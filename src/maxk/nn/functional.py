@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -83,13 +87,45 @@ def _check_dense(y: Tensor, x: Tensor, width: int) -> None:
     check_added(y, x.shape[0], x.shape[1], width)
 
 
+class _Drawing(threading.local):
+    generator: torch.Generator | None = None
+
+
+_drawing = _Drawing()
+
+
+@contextlib.contextmanager
+def dropout_from(generator: torch.Generator) -> Iterator[None]:
+    """Draws dropout on the CPU from a generator, in this thread and outside ``torch.compile``.
+
+    The masks are those that the process's generator gives from the same state.
+    """
+    before = _drawing.generator
+    _drawing.generator = generator
+    try:
+        yield
+    finally:
+        _drawing.generator = before
+
+
 def dropout(x: CBSR | Tensor, p: float, training: bool) -> CBSR | Tensor:
     """Dropout; on CBSR it acts on the k stored values, so the row stays compressed."""
     if p == 0.0 or not training:
         return x
     if isinstance(x, CBSR):
-        return x.with_values(F.dropout(x.values, p, training))
-    return F.dropout(x, p, training)
+        return x.with_values(drop(x.values, p))
+    return drop(x, p)
+
+
+def drop(x: Tensor, p: float) -> Tensor:
+    """Dropout of a dense tensor, in training."""
+    # The order matters: the compiler folds the first question and never sees the second.
+    own = not torch.compiler.is_compiling() and _drawing.generator is not None
+    if not own or x.device.type != "cpu" or p == 0.0 or not x.numel():
+        return F.dropout(x, p)
+    # What F.dropout does on the CPU, but for its generator, which cannot be given.
+    keep = torch.empty_like(x).bernoulli_(1 - p, generator=_drawing.generator)
+    return x * keep.div_(1 - p)
 
 
 def aligned(x: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import logging
 import os
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,8 @@ from maxk.graph.graph import Graph
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+log = logging.getLogger(__name__)
+
 GRAPH_SUFFIXES = (".npz", *TEXT_SUFFIXES, ".mtx")
 
 
@@ -31,7 +34,8 @@ def load_graph(path: str | Path) -> Graph:
             ``.csv``, ``.tsv``) or MatrixMarket (``.mtx``); the text formats also gzipped (``.gz``).
 
     Returns:
-        The graph, its edges as stored. An edge list has one node more than its largest id.
+        The graph, its edges as stored. An edge list has one node more than its largest id. What
+        was not read is logged as a warning.
 
     Raises:
         DataError: the file is missing, broken, or of another kind.
@@ -47,6 +51,8 @@ def load_graph(path: str | Path) -> Graph:
     """
     path = Path(path)
     edges = read_edges(path)
+    for note in edges.notes:
+        log.warning(note)
     reach = int(edges.edge_index.max()) + 1 if edges.edge_index.numel() else 0
     counts = (
         reach if edges.num_src is None else edges.num_src,

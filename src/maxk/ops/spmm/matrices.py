@@ -11,6 +11,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any
 
+from maxk.graph import kept
+
 #: Both directions of sum, mean and gcn, and two more.
 MOST = 8
 
@@ -46,7 +48,7 @@ class Matrices:
         with self._lock:
             entry = self._pinned.get(key) or self._kept.pop(key, None)
             if entry is None:
-                entry = (make(), scales)
+                entry = (kept.make(make), scales)
             if pin or key in self._pinned:
                 self._pinned[key] = entry
             else:
