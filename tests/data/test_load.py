@@ -276,7 +276,7 @@ def test_one_split_as_a_column_needs_no_choice(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"train_mask": np.zeros(4, bool)}, "train_mask is False for all nodes"),
-        ({"test_mask": np.ones(5, bool)}, "test_mask must have 4 entries, one a node, got 5"),
+        ({"test_mask": np.ones(5, bool)}, "test_mask must have 4 entries, one per node, got 5"),
         ({"val_mask": np.ones((2, 4), bool)}, "got 2 (shape [2, 4]); transpose it to [N, S]"),
         ({"val_mask": np.array([0, 2, 3, 1])}, "val_mask must hold True and False, one for each"),
         ({"y": np.array([0, -1, 0, 0])}, "val_mask holds no labelled node"),

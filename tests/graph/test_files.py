@@ -247,7 +247,7 @@ def test_npz_takes_int32_int64_and_unsigned_ids(tmp_path: Path) -> None:
         ({"edges": np.zeros(1)}, "holds no edges: needs edge_index, or indptr and indices; its "),
         (
             {"edge_index": np.zeros((2, 3), int), "edge_weight": np.ones(2)},
-            "edge_weight must hold 3 numbers, one an edge, got float64 [2]",
+            "edge_weight must hold 3 numbers, one per edge, got float64 [2]",
         ),
         (
             {"edge_index": np.zeros((2, 2), int), "edge_weight": np.array([1, np.inf])},

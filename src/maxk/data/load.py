@@ -352,7 +352,7 @@ def _metric(source: Source, labels: Labels, notes: list[str]) -> Metric:
 
 def _what(source: Source, part: str) -> str:
     """A part of a source with its file, once."""
-    return source.where.get(part, f"{source.origin}: {part}")
+    return source.where.get(part) or f"{source.origin}: {source.called(part)}"
 
 
 def _labels_name(source: Source) -> str:

@@ -13,6 +13,7 @@ import torch
 from maxk.core.errors import DataError
 from maxk.data.dataset import MASKS
 from maxk.data.features import sparse_tensor
+from maxk.data.names import FEATURES, LABELS, check_unread, mask_names, pick
 from maxk.graph.files import (
     TEXT_SUFFIXES,
     Edges,
@@ -51,7 +52,8 @@ class Source:
         masks: ``train_mask``, ``val_mask``, ``test_mask`` as far as given.
         num_classes: the class count where the source says it.
         metric: the metric where the source names one.
-        where: how messages call ``x``, ``y`` and the masks, where not by these names.
+        where: the files of ``x``, ``y`` and the masks that come from files of their own.
+        names: what ``x``, ``y`` and the masks are called in the file.
         text: the edge list whose lines an error may name, or None.
         evaluator: the source's own scorer of logits and labels, or None.
         stored_once: whether the source says that it holds one direction of undirected edges.
@@ -69,6 +71,7 @@ class Source:
     num_classes: int | None = None
     metric: str | None = None
     where: dict[str, str] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
     text: Path | None = None
     evaluator: Evaluator | None = None
     stored_once: bool = False
@@ -77,7 +80,7 @@ class Source:
 
     def called(self, part: str) -> str:
         """How a message calls ``x``, ``y`` or a mask."""
-        return self.where.get(part, part)
+        return self.where.get(part) or self.names.get(part, part)
 
 
 def read_source(
@@ -85,7 +88,10 @@ def read_source(
 ) -> Source:
     """Reads a data set from a file and the files beside it.
 
-    A ``.npz`` holds everything. Beside an edge list or MatrixMarket file ``NAME.txt`` lie
+    A ``.npz`` holds everything: edges as in :func:`maxk.graph.files.npz_edges`, features ``x``,
+    labels ``y``, and ``train_mask``, ``val_mask``, ``test_mask``, bool [N] or [N, S]; the names of
+    PyG, OGB and DGL for them (:mod:`maxk.data.names`) do as well, also node ids as ``train_idx``.
+    Beside an edge list or MatrixMarket file ``NAME.txt`` lie
     ``NAME.features.npy``, ``NAME.labels.npy`` and, if there is a split, ``NAME.train_mask.npy``,
     ``NAME.val_mask.npy``, ``NAME.test_mask.npy``; ``.csv``, ``.tsv`` and ``.txt`` (also gzipped)
     do as well, one row per node in the order of the ids; a column of ids needs a header that says
@@ -130,11 +136,15 @@ def replace_parts(source: Source, features: str | Path | None, labels: str | Pat
 def _from_npz(path: Path) -> Source:
     arrays = read_npz(path)
     source = Source(path.stem, str(path), npz_edges(arrays, path))
-    source.x = arrays.get("x")
+    for part, known in (("x", FEATURES), ("y", LABELS), *((m, mask_names(m)) for m in MASKS)):
+        name = pick(arrays, known, path)
+        if name is not None:
+            source.names[part] = name
+    source.x = _named(arrays, source, "x")
     if source.x is None:
         source.x = _sparse_features(arrays, path)
-    source.y = arrays.get("y")
-    source.masks = {mask: arrays[mask] for mask in MASKS if mask in arrays}
+    source.y = _named(arrays, source, "y")
+    source.masks = {mask: arrays.pop(source.names[mask]) for mask in MASKS if mask in source.names}
     source.num_classes = scalar(arrays, "num_classes", path)
     meta = _meta(arrays, path)
     if isinstance(meta.get("name"), str):
@@ -144,13 +154,20 @@ def _from_npz(path: Path) -> Source:
     source.stored_once = (
         meta.get("directed") is False and meta.get("both_directions_stored") is False
     )
+    note = check_unread(arrays, path)
+    if note is not None:
+        source.notes.append(note)
     return source
+
+
+def _named(arrays: dict[str, NDArray[Any]], source: Source, part: str) -> NDArray[Any] | None:
+    return arrays.pop(source.names[part]) if part in source.names else None
 
 
 def _meta(arrays: dict[str, NDArray[Any]], path: Path) -> dict[str, Any]:
     if "meta" not in arrays:
         return {}
-    text = arrays["meta"]
+    text = arrays.pop("meta")
     try:
         if text.size != 1 or text.dtype.kind not in "US":
             raise TypeError(f"{text.dtype} {list(text.shape)}")
@@ -171,12 +188,12 @@ def _sparse_features(arrays: dict[str, NDArray[Any]], path: Path) -> Tensor | No
         return None
     if missing:
         raise DataError(f"{path}: sparse features lack {', '.join(missing)}")
-    data, indices, indptr, shape = (arrays[part] for part in parts)
-    for part in parts[1:]:
-        if arrays[part].dtype.kind not in "iu" or arrays[part].ndim != 1:
+    data, indices, indptr, shape = (arrays.pop(part) for part in parts)
+    for part, vector in zip(parts[1:], (indices, indptr, shape), strict=True):
+        if vector.dtype.kind not in "iu" or vector.ndim != 1:
             raise DataError(
                 f"{path}: {part} must be a vector of integers, "
-                f"got {arrays[part].dtype} {list(arrays[part].shape)}"
+                f"got {vector.dtype} {list(vector.shape)}"
             )
     if shape.size != 2 or int(shape.min()) < 0:
         raise DataError(f"{path}: x_shape must be [rows, columns], got {shape.tolist()}")

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 GRAPH_SUFFIXES = (".npz", *TEXT_SUFFIXES, ".mtx")
+#: Suffixes that torch.save and pickle use.
+PICKLE_SUFFIXES = (".pt", ".pth", ".pkl", ".pickle")
 
 
 def load_graph(path: str | Path) -> Graph:
@@ -104,6 +106,11 @@ def save_graph(graph: Graph, path: str | Path) -> None:
 def graph_kind(path: Path) -> str:
     """Suffix that decides how a graph file is read; ``.gz`` in front of which is seen through."""
     kind = text_kind(path)
+    if kind in PICKLE_SUFFIXES:
+        raise DataError(
+            f"{path} is a pickle, which can run code when it is read; save its arrays with "
+            "numpy.savez(path, **arrays), for PyG's Data those of data.to_dict()"
+        )
     if kind not in GRAPH_SUFFIXES or (kind == ".npz" and path.suffix == ".gz"):
         raise DataError(
             f"{path}: unknown kind of graph file {path.suffix or path.name!r}; "
