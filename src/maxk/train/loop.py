@@ -21,6 +21,7 @@ from maxk.ops import dispatch
 from maxk.train import advice, metrics
 from maxk.train.anneal import k_at, set_k
 from maxk.train.capture import Captured
+from maxk.train.checkpoint import changed_parts, contents
 from maxk.train.config import TrainConfig
 from maxk.train.diagnosis import all_finite, first_fault
 from maxk.train.history import Best, Epoch, median, shares
@@ -134,6 +135,11 @@ class Trainer:
     def sound(self) -> bool:
         """Whether the weights are those of the last epoch, all of them finite."""
         return all_finite(self.model)
+
+    @functools.cached_property
+    def contents(self) -> dict[str, str]:
+        """The SHA-256 of each part of the data set, as checkpoints carry it."""
+        return contents(self.dataset)
 
     def fit(self, on_epoch: Callable[[Epoch], object] | None = None) -> dict[str, Any]:
         """Trains until :attr:`finished` and returns :meth:`summary`.
@@ -281,6 +287,7 @@ class Trainer:
         return {
             "epoch": self.epoch,
             "shape": self._shape(),
+            "contents": self.contents,
             "model": weights,
             "optimizer": moments,
             "random": dict(self._random),
@@ -315,13 +322,20 @@ class Trainer:
             ) from error
 
     def _load_state(self, state: Mapping[str, Any]) -> None:
-        mine, other = self._shape(), state["shape"]
-        for name, value in mine.items():
+        ours, other = self._shape(), state["shape"]
+        for name, value in ours.items():
             if other.get(name) != value:
                 raise CheckpointError(
                     f"the checkpoint was made with {name} {other.get(name)}, this run has {value}; "
                     "resume with the data and settings of the run"
                 )
+        # States of earlier releases do not name the contents of their data.
+        compared = not self.config.other_data and state.get("contents") is not None
+        if compared and (parts := changed_parts(state["contents"], self.contents)):
+            raise CheckpointError(
+                f"{self.dataset.name} has other {parts} than the data that the checkpoint was made "
+                "with; resume with those, or continue on these with --other-data"
+            )
         try:
             self.model.load_state_dict(state["model"])
             self._optimizer.load_state_dict(for_device(state["optimizer"], self._adam))
