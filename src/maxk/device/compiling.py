@@ -1,4 +1,4 @@
-"""When kernels are compiled: logged once, and counted so that it is not taken for their run time.
+"""When kernels are compiled: logged once, and kept out of the time that they take to run.
 
 Kernels that are loaded from disk are not compiled and leave no trace here.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -21,11 +22,15 @@ _logged = False
 
 
 def compile_seconds() -> float:
-    """Return the seconds that this process has spent compiling kernels.
+    """Return the seconds that this process has spent compiling kernels."""
+    with _lock:
+        return _seconds + (time.perf_counter() - _start if _running else 0.0)
 
-    The difference of two calls is the part of a measured time that compilation took.
-    """
-    return _seconds
+
+def run_clock() -> float:
+    """Return a time in seconds that stands still while kernels are compiled."""
+    with _lock:
+        return (_start if _running else time.perf_counter()) - _seconds
 
 
 def begin_compilation() -> None:
@@ -57,3 +62,12 @@ def compiling() -> Iterator[None]:
         yield
     finally:
         end_compilation()
+
+
+def _after_fork() -> None:
+    global _lock, _running
+    _lock, _running = threading.Lock(), 0  # whatever the parent's other threads were doing
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+    os.register_at_fork(after_in_child=_after_fork)
