@@ -21,7 +21,7 @@ class Epoch:
         train: Score of the training nodes after the step, dropout off; so are ``val`` and ``test``.
         val: Score of the validation nodes.
         test: Score of the test nodes.
-        seconds: Forward, backward and optimizer step.
+        seconds: Forward, backward and optimizer step, without the compilation of kernels.
         seconds_evaluate: The forward pass that the scores are taken from.
         seconds_select: Share of ``seconds`` spent in MaxK; None where it was not measured.
         seconds_aggregate: The same for aggregation, forward and backward.

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import logging
 import math
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import Any
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from maxk.core.errors import CheckpointError, DataError, TrainingError
 from maxk.data.dataset import Dataset, Evaluator
+from maxk.device.compiling import run_clock
 from maxk.measure.memory import peak_memory, reset_peak_memory
 from maxk.ops import dispatch
 from maxk.train import advice, metrics
@@ -490,7 +490,7 @@ class Trainer:
     def _clock(self) -> float:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
-        return time.perf_counter()
+        return run_clock()
 
     def _recorder(self) -> contextlib.AbstractContextManager[Any]:
         # A compiled model calls no operation by name, and a CUDA graph none at all. On a GPU each
