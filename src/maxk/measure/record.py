@@ -257,7 +257,7 @@ def read(path: Path | str) -> Iterator[Row]:
     """
     file = Path(path)
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{file}: cannot be read ({error})") from None
     for number, line in enumerate(text.splitlines(), start=1):

@@ -214,7 +214,7 @@ def bare(row: Setting) -> Setting:
 
 def _read(path: Path, kind: type[_Row]) -> list[_Row]:
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except FileNotFoundError:
         return []
     except (OSError, UnicodeDecodeError) as error:
