@@ -95,6 +95,12 @@ def save_weights(path: Path, weights: Mapping[str, Tensor], about: Mapping[str, 
     from safetensors.torch import save
 
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
+    # safetensors refuses tensors that share memory, as tied weights do.
+    seen: set[int] = set()
+    for name, tensor in tensors.items():
+        place = tensor.untyped_storage().data_ptr()
+        tensors[name] = tensor.clone() if place in seen else tensor
+        seen.add(place)
     # safetensors orders several keys at random; with one, the same weights are the same bytes.
     note = json.dumps({**about, _DIGEST: _digest(tensors)})
     write_file(path, save(tensors, metadata={"maxk": note}))
@@ -167,7 +173,8 @@ def _sha256(*tensors: Tensor | None) -> str:
             parts = [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
         for part in parts:
             digest.update(f"{part.dtype} {list(part.shape)} ".encode())
-            digest.update(part.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+            flat = part.detach().cpu().contiguous().reshape(-1)
+            digest.update(flat.view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 

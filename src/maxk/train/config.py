@@ -210,7 +210,8 @@ def read_toml(path: str | Path) -> dict[str, object]:
     """
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        # Editors on Windows begin a file with a byte order mark.
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise ConfigError(f"--config {path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
