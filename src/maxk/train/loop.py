@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import logging
 import math
+import pickle
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, Self, SupportsIndex
 
 import torch
 from torch import Tensor
@@ -108,9 +110,7 @@ class Trainer:
         reset_peak_memory(self.device)
         self._random = first_random(config.seed, self.device)
         self.model = build_model(config, self.dataset, self._random).to(self.device)
-        self._forward: Callable[..., Tensor] = self.model
-        if config.compile:
-            self._forward = compiled(self.model)
+        self._forward = self._callable()
         # On a GPU one kernel serves all parameters, and the step count may live in a CUDA graph;
         # with and without a graph alike, so that the results agree bit for bit.
         cuda = self.device.type == "cuda"
@@ -118,6 +118,36 @@ class Trainer:
         self._optimizer = torch.optim.Adam(
             self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay, **self._adam
         )
+
+    def _callable(self) -> Callable[..., Tensor]:
+        return compiled(self.model) if self.config.compile else self.model
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Compiled code and a CUDA graph know the weights of this trainer and no others.
+        return {**self.__dict__, "_forward": None, "_captured": None, "_warm": 0}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._forward = self._callable()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        made = type(self).__new__(type(self))
+        memo[id(self)] = made
+        made.__setstate__(copy.deepcopy(self.__getstate__(), memo))
+        return made
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
+        """Checks that what the caller made can be pickled, which the error would not name."""
+        parts = [("a logger", logger) for logger in self.loggers]
+        for what, part in [*parts, ("the evaluator of the data set", self.dataset.evaluator)]:
+            try:
+                pickle.dumps(part)
+            except Exception as error:
+                raise TypeError(
+                    f"{what} of this trainer, a {type(part).__name__}, cannot be pickled "
+                    f"({error}); take it out first, or define it at the top level of a module"
+                ) from error
+        return super().__reduce_ex__(protocol)
 
     @property
     def epoch(self) -> int:
