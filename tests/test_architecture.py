@@ -13,8 +13,8 @@ from maxk.ops.dispatch import OPERATIONS
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "maxk"
 ROAD = [
-    "core", "device", "graph", "cbsr", "ops", "nn", "dist", "interop", "data", "measure", "train",
-    "bench", "report", "cli",
+    "core", "device", "graph", "cbsr", "ops", "nn", "interop", "data", "measure", "train", "bench",
+    "cli",
 ]  # fmt: skip
 OPTIONAL = {"torch_geometric", "dgl", "ogb", "matplotlib", "networkx", "cuda", "torch_sparse"}
 HEAVY = {"numba", "llvmlite", "scipy", "sklearn"}

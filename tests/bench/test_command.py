@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from maxk.bench import cases, command
-from maxk.bench.cli import app
+from maxk.bench import command
+from maxk.bench.kernels import cases
+from maxk.cli.bench import app
 from maxk.core.errors import ConfigError
 from maxk.data.synthetic import SyntheticConfig
 from maxk.measure.record import read

@@ -8,9 +8,16 @@ import numpy as np
 import pytest
 import torch
 
-from maxk.bench import profile as module
-from maxk.bench.picture import draw
-from maxk.bench.profile import EpochProfile, Profile, advice, profile, profile_data, recommend
+from maxk.bench.epochs import profile as module
+from maxk.bench.epochs.picture import draw
+from maxk.bench.epochs.profile import (
+    EpochProfile,
+    Profile,
+    advice,
+    profile,
+    profile_data,
+    recommend,
+)
 from maxk.cli.main import main
 from maxk.core.errors import ConfigError, MaxKError
 from maxk.data.load import load

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from maxk.bench.sweep import picture, run, score, speed, verdict, work
+from maxk.bench.sweep import tables as accuracy
 from maxk.bench.sweep.jobs import Request, jobs, parse_overrides, settings
 from maxk.bench.sweep.score import Score, Setting, Speed
 from maxk.cli.main import main
@@ -16,7 +17,6 @@ from maxk.cli.words import spread
 from maxk.core.errors import ConfigError, DataError, MaxKError, TrainingError
 from maxk.data.load import load
 from maxk.measure.timer import Timing
-from maxk.report import accuracy
 from maxk.train.config import TrainConfig
 from maxk.train.loop import Trainer
 
@@ -175,6 +175,7 @@ def test_a_killed_worker_takes_one_run_with_it(
             stuck = [worker for worker in crew if worker.job is long]
             if stuck:
                 os.kill(stuck[0]._process.pid or 0, signal.SIGKILL)
+                stuck[0]._process.join()  # a slow end would let the last run be refused first
     lost = [result for result in results if isinstance(result, work.Lost)]
     assert [(r.job, r.exitcode) for r in lost] == [(long, -signal.SIGKILL)]
     kept = [r for r in results if isinstance(r, Score)]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 import maxk
-from maxk.bench.networks import REDUCE, Network, Plain, sparse_product
+from maxk.bench.epochs.networks import REDUCE, Network, Plain, sparse_product
 from maxk.bench.step import Step, Target
 from maxk.cbsr import CBSR, largest_columns
 from maxk.data.load import load

@@ -13,7 +13,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from maxk.bench.cases import Case, cases
+from maxk.bench.kernels.cases import Case, cases
 from maxk.core.errors import ConfigError
 from maxk.measure.record import Row, append
 from maxk.measure.words import digits, ratio_words
@@ -97,8 +97,8 @@ def kernels(
     choice: Choice,
 ) -> None:
     """Runs ``maxk bench kernels``: appends rows after every k, prints a table at the end."""
-    from maxk.bench import run
-    from maxk.bench.comparators import comparators
+    from maxk.bench.kernels import run
+    from maxk.bench.kernels.comparators import comparators
 
     one_of("op", choice.ops, OPS)
     one_of("dtype", (choice.dtype,), DTYPES)
@@ -136,7 +136,7 @@ def epochs(
     choice: EpochChoice,
 ) -> None:
     """Runs ``maxk bench epoch``: appends rows after every k, prints a table at the end."""
-    from maxk.bench import epoch
+    from maxk.bench.epochs import run as epoch
 
     one_of("models", models, MODELS)
     one_of("against", choice.against, epoch.CONTENDERS)

@@ -33,6 +33,22 @@ class Target:
         # The gradient of index_select adds rows; that of [nodes] sorts the node ids first.
         return metrics.loss(logits.index_select(0, self.nodes), self.labels)
 
+    def signed_loss(self, logits: Tensor) -> Tensor:
+        """Returns the same mean with the sign of a random half of the nodes reversed.
+
+        Its gradient estimates how large the nodes' gradients are before they cancel in the sum.
+        """
+        count = self.nodes.numel()
+        if count < 2:
+            return 0 * self.loss(logits)
+        order = torch.randperm(count, generator=torch.Generator().manual_seed(0))
+        total = logits.new_zeros(())
+        for sign, half in ((1, order[: count // 2]), (-1, order[count // 2 :])):
+            part = half.to(self.nodes.device)
+            mean = Target(self.nodes[part], self.labels[part]).loss(logits)
+            total = total + sign * mean * (part.numel() / count)
+        return total
+
 
 class Step:
     """Zero the gradients, forward, loss, backward, Adam: what one epoch of full-batch training is.
@@ -61,12 +77,16 @@ class Step:
         """Returns the loss, with its graph."""
         return self._target.loss(self._forward())
 
-    def gradients(self) -> tuple[Tensor, dict[str, Tensor]]:
-        """Returns loss and gradients without dropout; the parameters stay as they are."""
+    def gradients(self, *, signed: bool = False) -> tuple[Tensor, dict[str, Tensor]]:
+        """Returns loss and gradients without dropout; the parameters stay as they are.
+
+        Args:
+            signed: Of :meth:`Target.signed_loss` instead of the loss.
+        """
         self.model.eval()
         try:
             parameters = dict(self.model.named_parameters())
-            loss = self.loss()
+            loss = self._target.signed_loss(self._forward()) if signed else self.loss()
             grads = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
         finally:
             self.model.train()

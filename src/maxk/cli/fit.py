@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from maxk.train.approximation import Fit
+    from maxk.bench.fit.run import Fit
 
 
 def fit(
@@ -44,10 +44,10 @@ def fit(
 ) -> int:
     """Fit functions with one hidden layer of MaxK and of ReLU; print and draw the errors."""
     from maxk.bench.command import integers, one_of
+    from maxk.bench.fit import run as approximation
+    from maxk.bench.fit import tables as report
+    from maxk.bench.report.table import insert
     from maxk.core.errors import DataError, MaxKError
-    from maxk.report import approximation as report
-    from maxk.report.table import insert
-    from maxk.train import approximation
     from maxk.train.setup import resolve_device
 
     functions = tuple(dict.fromkeys(function or approximation.FUNCTIONS))

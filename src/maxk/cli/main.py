@@ -12,11 +12,9 @@ from typing import Annotated
 
 import typer
 
-from maxk.bench import cli as bench
-from maxk.cli import data, demo, export, fit, info, profile, runs, sweep, train
+from maxk.cli import bench, data, demo, export, fit, info, profile, report, runs, sweep, train
 from maxk.cli.words import ManyWords
 from maxk.core.errors import MaxKError
-from maxk.report import cli as report
 
 #: How text is written to a stream whose encoding lacks a sign of it.
 SHOWABLE = "maxk-showable"

@@ -14,6 +14,7 @@ from maxk.cbsr import CBSR
 from maxk.graph.cache import graph_of_matrix
 from maxk.ops.aggregate import aggregate
 from maxk.ops.autograd import calls
+from maxk.ops.contract import check_added
 from maxk.ops.maxk.op import to_dense
 
 #: What :func:`aligned` writes on a tensor; its zeros between the rows are nobody else's.
@@ -50,9 +51,13 @@ def add_linear(y: Tensor, x: CBSR | Tensor, weight: Tensor) -> Tensor:
         y: [N, out], which no other operation's gradient reads.
         x: [N, D].
         weight: W, [out, D].
+
+    Raises:
+        ValueError: x has another number of rows than y, or of columns than W.
     """
     if isinstance(x, CBSR):
-        return calls().add_linear(y, x.values, x.columns, weight)
+        return calls().add_linear(y, x.values, x.columns, x.width, weight)
+    _check_dense(y, x, weight.shape[1])
     if y.dtype == x.dtype == weight.dtype:
         return y.addmm_(x, weight.t())
     return y + F.linear(x, weight)
@@ -65,10 +70,21 @@ def add_scaled(y: Tensor, x: CBSR | Tensor, scale: Tensor) -> Tensor:
         y: [N, D], which no other operation's gradient reads.
         x: [N, D].
         scale: [1].
+
+    Raises:
+        ValueError: x has another number of rows or columns than y.
     """
     if isinstance(x, CBSR):
-        return calls().add(y, x.values, x.columns, scale)
+        return calls().add(y, x.values, x.columns, x.width, scale)
+    _check_dense(y, x, y.shape[1])
     return y + scale.to(x.dtype) * x
+
+
+def _check_dense(y: Tensor, x: Tensor, width: int) -> None:
+    # PyTorch would repeat a single row or column as often as it takes.
+    if x.dim() != 2:
+        raise ValueError(f"features must have shape [N, D], got {list(x.shape)}")
+    check_added(y, x.shape[0], x.shape[1], width)
 
 
 class _Drawing(threading.local):
