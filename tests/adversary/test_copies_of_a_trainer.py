@@ -14,9 +14,9 @@ import torch
 
 from maxk.data.load import load
 from maxk.train.config import TrainConfig
+from maxk.train.deferred import DeferredTrainer
 from maxk.train.loggers import CSVLogger, TensorBoardLogger
 from maxk.train.loop import Trainer
-from maxk.train.unwatched import UnwatchedTrainer
 
 CONFIG = TrainConfig(hidden=8, k=4, layers=1, epochs=4, device="cpu")
 DATA = "synthetic:nodes=60,degree=4,communities=3,features=6"
@@ -86,7 +86,7 @@ def test_a_copy_keeps_its_loggers_and_its_best_epoch(tmp_path: Path) -> None:
 
 
 def test_a_deferred_trainer_is_copied_too() -> None:
-    trainer = UnwatchedTrainer(CONFIG, load(DATA))
+    trainer = DeferredTrainer(CONFIG, load(DATA))
     expected = copy.deepcopy(trainer).run()
     found = trainer.run()
     assert (found.test, found.best_epoch) == (expected.test, expected.best_epoch)

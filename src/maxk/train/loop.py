@@ -8,9 +8,10 @@ import functools
 import logging
 import math
 import pickle
+import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Self, SupportsIndex
 
 import torch
@@ -20,17 +21,23 @@ from maxk.core.errors import CheckpointError, DataError, TrainingError
 from maxk.data.dataset import Dataset, Evaluator
 from maxk.measure.memory import peak_memory, reset_peak_memory
 from maxk.ops import dispatch
+from maxk.ops.dispatch import Recorder
 from maxk.train import advice, metrics
-from maxk.train.anneal import k_at, set_k
-from maxk.train.capture import Captured
-from maxk.train.checkpoint import changed_parts, contents
+from maxk.train.checkpoint import changed_parts, contents, copied, for_device, on_cpu
 from maxk.train.config import TrainConfig
 from maxk.train.diagnosis import all_finite, first_fault
-from maxk.train.history import Best, Epoch, median, shares
 from maxk.train.isolation import drawing, first_random, numerics
 from maxk.train.loggers import Logger
-from maxk.train.setup import build_model, compiled, load_dataset, resolve_device, uncapturable
-from maxk.train.state import copied, for_device, on_cpu
+from maxk.train.setup import (
+    build_model,
+    compiled,
+    k_at,
+    load_dataset,
+    resolve_device,
+    set_k,
+    uncapturable,
+)
+from maxk.train.step import Captured
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +46,54 @@ WARM_UP = 2
 #: Epochs behind them that are split into select, aggregate and rest: on a GPU every operation waits
 #: for the device there. A CUDA graph, which has no operations to tell apart, starts behind them.
 SPLIT = 3
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What one epoch gave.
+
+    Attributes:
+        epoch: Counted from 1.
+        loss: Mean training loss, before this epoch's step.
+        train: Score of the training nodes after the step, dropout off; so are ``val`` and ``test``.
+        val: Score of the validation nodes.
+        test: Score of the test nodes.
+        seconds: Forward, backward and optimizer step.
+        seconds_evaluate: The forward pass that the scores are taken from.
+        seconds_select: Share of ``seconds`` spent in MaxK; None where it was not measured.
+        seconds_aggregate: The same for aggregation, forward and backward.
+    """
+
+    epoch: int
+    loss: float
+    train: float
+    val: float
+    test: float
+    seconds: float
+    seconds_evaluate: float
+    seconds_select: float | None = None
+    seconds_aggregate: float | None = None
+
+
+@dataclass(frozen=True)
+class Best:
+    """The epoch with the best validation score so far, and its weights on the CPU."""
+
+    epoch: int
+    val: float
+    test: float
+    weights: dict[str, Tensor]
+
+
+def shares(record: Recorder | None) -> tuple[float | None, float | None]:
+    """The recorded seconds of select and aggregate; None where nothing was recorded."""
+    return (None, None) if record is None else (record.select, record.aggregate)
+
+
+def median(values: list[Any]) -> float | None:
+    """Median of the numbers that are known; None where there is none."""
+    known = [v for v in values if v is not None]
+    return statistics.median(known) if known else None
 
 
 class Trainer:

@@ -13,10 +13,10 @@ from maxk.data.dataset import Dataset
 from maxk.data.load import load
 from maxk.nn.nonlinearities import Activation
 from maxk.train import metrics
-from maxk.train.anneal import k_at
 from maxk.train.config import TrainConfig
+from maxk.train.deferred import DeferredTrainer, Outcome
 from maxk.train.loop import Trainer
-from maxk.train.unwatched import Outcome, UnwatchedTrainer
+from maxk.train.setup import k_at
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 # On a GPU two runs of 24 epochs give the same scores only where every sum has its order.
@@ -25,7 +25,7 @@ SMALL = TrainConfig(
 )
 
 
-class Recorded(UnwatchedTrainer):
+class Recorded(DeferredTrainer):
     """Keeps the losses and scores of its epochs for the report of a difference."""
 
     lines: tuple[list[float], ...] = ()
@@ -80,12 +80,12 @@ def compared(config: TrainConfig, data: Dataset) -> Outcome:
 
 
 def test_a_difference_is_reported_with_what_could_explain_it(monkeypatch):
-    predict = UnwatchedTrainer._outcome
+    predict = DeferredTrainer._outcome
 
     def wrong(self, lines, kept, seconds):
         return replace(predict(self, lines, kept, seconds), test=0.125)
 
-    monkeypatch.setattr(UnwatchedTrainer, "_outcome", wrong)
+    monkeypatch.setattr(DeferredTrainer, "_outcome", wrong)
     with pytest.raises(pytest.fail.Exception) as caught:
         compared(replace(SMALL, epochs=2), load("digits"))
     report = str(caught.value)
@@ -118,7 +118,7 @@ def test_sparse_features_and_patience(device, tmp_path):
     sparse = replace(data, x=data.x.to_sparse_csr())
     config = replace(SMALL, device=device, epochs=60, patience=2, lr=0.05)
     watched = Trainer(config, sparse).fit()
-    outcome = UnwatchedTrainer(config, sparse).run()
+    outcome = DeferredTrainer(config, sparse).run()
     assert outcome.epochs == watched["epochs"] < 60
     assert (outcome.best_epoch, outcome.test) == (watched["best_epoch"], watched["test"])
 
@@ -136,7 +136,7 @@ def test_k_falls_by_halves_and_the_best_epoch_comes_after(device):
     assert {m.k for m in trainer.model.modules() if isinstance(m, Activation)} == {2}
     plain = Trainer(replace(config, anneal=0), data).fit()
     assert plain["test_last"] != watched["test_last"]
-    outcome = UnwatchedTrainer(config, data).run()
+    outcome = DeferredTrainer(config, data).run()
     for name in ("best_epoch", "val", "test", "test_last", "epochs"):
         assert getattr(outcome, name) == watched[name], name
     assert outcome.kept == 2 / 16
@@ -168,16 +168,16 @@ def test_what_cannot_be_annealed(settings, message):
 def test_a_foreign_evaluator_is_asked():
     data = replace(load("digits"), evaluator=lambda logits, y: 0.5 + float(logits.shape[0]) / 1e4)
     watched = Trainer(SMALL, data).fit()
-    outcome = UnwatchedTrainer(SMALL, data).run()
+    outcome = DeferredTrainer(SMALL, data).run()
     assert (outcome.test, outcome.val) == (watched["test"], watched["val"])
     assert (outcome.best_epoch, outcome.kept, outcome.epochs) == (1, 0.25, 12)
-    wild = UnwatchedTrainer(replace(SMALL, lr=1e30, norm="none"), data).run()
+    wild = DeferredTrainer(replace(SMALL, lr=1e30, norm="none"), data).run()
     assert wild.diverged is not None
     assert wild.test is None
 
 
 def test_a_diverged_run_has_no_score():
-    outcome = UnwatchedTrainer(replace(SMALL, lr=1e30, norm="none")).run()
+    outcome = DeferredTrainer(replace(SMALL, lr=1e30, norm="none")).run()
     assert outcome.diverged is not None
     assert (outcome.val, outcome.test, outcome.best_epoch) == (None, None, None)
 
@@ -187,7 +187,7 @@ def test_an_undefined_score_is_named():
     one = torch.zeros_like(data.y)
     flat = replace(data, y=one, num_classes=2, metric="roc_auc")
     with pytest.raises(DataError, match="a positive and a negative node"):
-        UnwatchedTrainer(SMALL, flat).run()
+        DeferredTrainer(SMALL, flat).run()
 
 
 @pytest.mark.parametrize("metric", metrics.METRICS)
