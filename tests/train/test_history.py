@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from maxk.ops.dispatch import Recorder
-from maxk.train.history import median, shares
+from maxk.train.loop import median, shares
 
 
 def test_a_norm_that_is_one_operation_with_maxk_is_part_of_select() -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import logging
 import math
+import pickle
+import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, replace
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Self, SupportsIndex
 
 import torch
 from torch import Tensor
@@ -18,17 +21,23 @@ from maxk.data.dataset import Dataset, Evaluator
 from maxk.device.compiling import run_clock
 from maxk.measure.memory import peak_memory, reset_peak_memory
 from maxk.ops import dispatch
+from maxk.ops.dispatch import Recorder
 from maxk.train import advice, metrics
-from maxk.train.anneal import k_at, set_k
-from maxk.train.capture import Captured
-from maxk.train.checkpoint import changed_parts, contents
+from maxk.train.checkpoint import changed_parts, contents, copied, for_device, on_cpu
 from maxk.train.config import TrainConfig
 from maxk.train.diagnosis import all_finite, first_fault
-from maxk.train.history import Best, Epoch, median, shares
 from maxk.train.isolation import drawing, first_random, numerics
 from maxk.train.loggers import Logger
-from maxk.train.setup import build_model, compiled, load_dataset, resolve_device, uncapturable
-from maxk.train.state import copied, for_device, on_cpu
+from maxk.train.setup import (
+    build_model,
+    compiled,
+    k_at,
+    load_dataset,
+    resolve_device,
+    set_k,
+    uncapturable,
+)
+from maxk.train.step import Captured
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +46,54 @@ WARM_UP = 2
 #: Epochs behind them that are split into select, aggregate and rest: on a GPU every operation waits
 #: for the device there. A CUDA graph, which has no operations to tell apart, starts behind them.
 SPLIT = 3
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What one epoch gave.
+
+    Attributes:
+        epoch: Counted from 1.
+        loss: Mean training loss, before this epoch's step.
+        train: Score of the training nodes after the step, dropout off; so are ``val`` and ``test``.
+        val: Score of the validation nodes.
+        test: Score of the test nodes.
+        seconds: Forward, backward and optimizer step, without the compilation of kernels.
+        seconds_evaluate: The forward pass that the scores are taken from.
+        seconds_select: Share of ``seconds`` spent in MaxK; None where it was not measured.
+        seconds_aggregate: The same for aggregation, forward and backward.
+    """
+
+    epoch: int
+    loss: float
+    train: float
+    val: float
+    test: float
+    seconds: float
+    seconds_evaluate: float
+    seconds_select: float | None = None
+    seconds_aggregate: float | None = None
+
+
+@dataclass(frozen=True)
+class Best:
+    """The epoch with the best validation score so far, and its weights on the CPU."""
+
+    epoch: int
+    val: float
+    test: float
+    weights: dict[str, Tensor]
+
+
+def shares(record: Recorder | None) -> tuple[float | None, float | None]:
+    """The recorded seconds of select and aggregate; None where nothing was recorded."""
+    return (None, None) if record is None else (record.select, record.aggregate)
+
+
+def median(values: list[Any]) -> float | None:
+    """Median of the numbers that are known; None where there is none."""
+    known = [v for v in values if v is not None]
+    return statistics.median(known) if known else None
 
 
 class Trainer:
@@ -108,9 +165,7 @@ class Trainer:
         reset_peak_memory(self.device)
         self._random = first_random(config.seed, self.device)
         self.model = build_model(config, self.dataset, self._random).to(self.device)
-        self._forward: Callable[..., Tensor] = self.model
-        if config.compile:
-            self._forward = compiled(self.model)
+        self._forward = self._callable()
         # On a GPU one kernel serves all parameters, and the step count may live in a CUDA graph;
         # with and without a graph alike, so that the results agree bit for bit.
         cuda = self.device.type == "cuda"
@@ -118,6 +173,36 @@ class Trainer:
         self._optimizer = torch.optim.Adam(
             self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay, **self._adam
         )
+
+    def _callable(self) -> Callable[..., Tensor]:
+        return compiled(self.model) if self.config.compile else self.model
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Compiled code and a CUDA graph know the weights of this trainer and no others.
+        return {**self.__dict__, "_forward": None, "_captured": None, "_warm": 0}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._forward = self._callable()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        made = type(self).__new__(type(self))
+        memo[id(self)] = made
+        made.__setstate__(copy.deepcopy(self.__getstate__(), memo))
+        return made
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
+        """Checks that what the caller made can be pickled, which the error would not name."""
+        parts = [("a logger", logger) for logger in self.loggers]
+        for what, part in [*parts, ("the evaluator of the data set", self.dataset.evaluator)]:
+            try:
+                pickle.dumps(part)
+            except Exception as error:
+                raise TypeError(
+                    f"{what} of this trainer, a {type(part).__name__}, cannot be pickled "
+                    f"({error}); take it out first, or define it at the top level of a module"
+                ) from error
+        return super().__reduce_ex__(protocol)
 
     @property
     def epoch(self) -> int:

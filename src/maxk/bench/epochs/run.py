@@ -23,7 +23,6 @@ from maxk.bench.epochs import networks
 from maxk.bench.epochs.networks import REDUCE, Network, Plain
 from maxk.bench.kernels.cases import Case
 from maxk.bench.kernels.gate import GateError
-from maxk.bench.step import Step, Target, captured
 from maxk.data.load import load
 from maxk.data.synthetic import node_features
 from maxk.graph.graph import Graph
@@ -31,6 +30,7 @@ from maxk.measure.record import Row, stamp
 from maxk.measure.timer import Timing, interleave, ratio
 from maxk.nn.functional import aligned
 from maxk.nn.models import GCN, GIN, GraphSAGE
+from maxk.train.step import Step, Target, captured
 
 Say = Callable[[str], None]
 Call = Callable[[], object]
