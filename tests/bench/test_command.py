@@ -11,7 +11,8 @@ from maxk.bench.kernels import cases
 from maxk.cli.bench import app
 from maxk.core.errors import ConfigError
 from maxk.data.synthetic import SyntheticConfig
-from maxk.measure.record import read
+from maxk.measure.record import Row
+from maxk.measure.rows import read
 
 run = CliRunner().invoke
 
@@ -23,7 +24,7 @@ def little(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rows(folder: Path) -> list[Any]:
-    return [row for path in folder.rglob("*.jsonl") for row in read(path)]
+    return [row for path in folder.rglob("*.jsonl") for row in read(path, Row)]
 
 
 def test_kernels_prints_and_records(tmp_path: Path) -> None:

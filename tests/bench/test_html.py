@@ -16,6 +16,7 @@ from maxk.bench.sweep import tables as accuracy
 from maxk.bench.sweep.score import Score, Speed
 from maxk.cli.main import main
 from maxk.core.errors import DataError
+from maxk.measure import rows as store
 from maxk.measure.record import Row, append
 
 RELU = Score(
@@ -41,11 +42,11 @@ def scores(shift: float = 0.0) -> list[Score]:
 @pytest.fixture
 def swept(tmp_path: Path) -> Path:
     folder = tmp_path / "accuracy"
-    score.append(folder / score.SCORES, scores())
+    store.append(folder / score.SCORES, scores())
     relu = Speed(**asdict(score.bare(RELU)), ms=5.0, ceiling=3.5)
     fast = replace(relu, nonlinearity="maxk", k=8, groups=1, ms=2.0, ratio=2.5, ratio_low=2.4,
                    ratio_high=2.6)  # fmt: skip
-    score.append(folder / score.SPEEDS, [relu, fast])
+    store.append(folder / score.SPEEDS, [relu, fast])
     return folder
 
 
@@ -133,7 +134,7 @@ def test_the_tables_of_a_sweep(swept: Path) -> None:
 
 def test_irregular_sparsity_is_told(swept: Path) -> None:
     thin = [replace(RELU, nonlinearity="fatrelu", k=8, seed=s, kept=0.1 + 0.01 * s) for s in (0, 1)]
-    score.append(swept / score.SCORES, thin)
+    store.append(swept / score.SCORES, thin)
     ((_, study),) = sections.studies([swept])
     text = accuracy.tables(study)
     assert "| graph | k = 8 |\n| --- | ---: |\n| cora | 10.5 % |" in text
@@ -142,7 +143,7 @@ def test_irregular_sparsity_is_told(swept: Path) -> None:
 
 def test_a_cell_of_fewer_seeds_says_so(swept: Path) -> None:
     extra = replace(RELU, nonlinearity="maxk", k=4, groups=1, seed=0, test=0.9)
-    score.append(swept / score.SCORES, [extra])
+    store.append(swept / score.SCORES, [extra])
     ((_, study),) = sections.studies([swept])
     assert "70.13 ± 0.50** | 90.00 ± 0.00 (1) | 90.13" in accuracy.tables(study)
 
@@ -170,7 +171,7 @@ def test_a_sweep_rewrites_a_page(
 def test_two_sweeps_compared(
     swept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    score.append(tmp_path / "other" / score.SCORES, scores(shift=-0.05))
+    store.append(tmp_path / "other" / score.SCORES, scores(shift=-0.05))
     assert main(["report", "compare", str(swept), str(tmp_path / "other")]) == 0
     lines = capsys.readouterr().out.splitlines()[2:]
     words = {line.split(" | ")[3]: line.removesuffix(" |").rpartition("| ")[2] for line in lines}

@@ -16,6 +16,7 @@ from maxk.cli.main import main
 from maxk.cli.words import spread
 from maxk.core.errors import ConfigError, DataError, MaxKError, TrainingError
 from maxk.data.load import load
+from maxk.measure import rows as store
 from maxk.measure.timer import Timing
 from maxk.train.config import TrainConfig
 from maxk.train.loop import Trainer
@@ -192,14 +193,14 @@ def test_a_run_that_is_not_possible_ends_the_sweep(request_: Request, tmp_path: 
 def test_a_line_that_was_cut_short_is_trained_again(tmp_path: Path) -> None:
     path = tmp_path / score.SCORES
     first, second = made("relu", None, 0, 0.5), made("relu", None, 1, 0.6)
-    score.append(path, [first, second])
+    store.append(path, [first, second])
     text = path.read_text()
     path.write_text(text[:-10])
     assert score.read_scores(path) == [first]
-    score.append(path, [second])
+    store.append(path, [second])
     assert path.read_text() == text
     path.write_text("{}\n" + text)
-    with pytest.raises(DataError, match=r"sweep.jsonl:1: no row of a sweep"):
+    with pytest.raises(DataError, match=r"sweep.jsonl:1: the row lacks dataset, groups"):
         score.read_scores(path)
     assert score.read_scores(tmp_path / "none.jsonl") == []
 
@@ -240,8 +241,8 @@ def timed(k: int | None, ratio: float) -> Speed:
 def test_speeds_of_two_devices_stand_apart(tmp_path: Path) -> None:
     cpu = [timed(k, ratio) for k, ratio in ((None, 1.0), (2, 3.0), (4, 2.5))]
     gpu = [replace(s, device="H200", ratio=2 * s.ratio) for s in cpu]
-    score.append(tmp_path / score.SPEEDS, [*cpu, *gpu])
-    score.append(tmp_path / score.SCORES, study())
+    store.append(tmp_path / score.SPEEDS, [*cpu, *gpu])
+    store.append(tmp_path / score.SCORES, study())
     both = run.read([tmp_path])
     assert list(both.speeds) == [*cpu, *gpu]
     # Of two that timed as much, the GPU; else the one that timed more.
@@ -259,12 +260,12 @@ def test_speeds_of_two_devices_stand_apart(tmp_path: Path) -> None:
 
 
 def test_the_overview_counts_over_graphs(tmp_path: Path) -> None:
-    score.append(tmp_path / score.SCORES, study())
+    store.append(tmp_path / score.SCORES, study())
     assert "over all graphs" not in accuracy.tables(run.read([tmp_path]))
     # The same on a second graph, but k = 16 for the better.
     other = [replace(row, dataset="other") for row in study()]
     other = [replace(row, test=row.test + 0.03) if row.k == 16 else row for row in other]
-    score.append(tmp_path / score.SCORES, other)
+    store.append(tmp_path / score.SCORES, other)
     lines = accuracy.tables(run.read([tmp_path])).splitlines()
     first = lines.index("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
     assert lines[first + 1 : first + 5] == [

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -18,6 +16,7 @@ from maxk.bench.sweep import picture, score
 from maxk.bench.sweep import run as sweeps
 from maxk.bench.sweep import tables as accuracy
 from maxk.core.errors import DataError
+from maxk.measure import rows
 from maxk.measure.record import Row
 
 #: Contenders that a speed-up is drawn against, where rows hold one.
@@ -106,8 +105,8 @@ def sections(inputs: Inputs) -> list[Section]:
             text += "\n\n" + "\n".join(f"- {line}" for line in said)
         found.append(Section("Training runs", text, tuple(run.summary for run in inputs.runs)))
     for folder, study in inputs.studies:
-        rows = tuple(asdict(row) for row in study.scores)
-        found.append(Section(f"Accuracy over k: {folder}", accuracy.tables(study), rows))
+        scores = tuple(asdict(row) for row in study.scores)
+        found.append(Section(f"Accuracy over k: {folder}", accuracy.tables(study), scores))
     if inputs.rows:
         text = tables(inputs.rows)
         if text:
@@ -131,21 +130,16 @@ def pictures(inputs: Inputs) -> list[tuple[str, bytes]]:
                 picture.draw(part.scores, part.verdicts, part.speeds, out)
                 found.append((f"{name}: accuracy and speed over k", out.read_bytes()))
         for against in _AGAINST:
-            rows = [row for row in inputs.rows if row.against == against]
+            timed = [row for row in inputs.rows if row.against == against]
             if any(
-                row.k is not None and row.ratio and row.implementation == "auto" for row in rows
+                row.k is not None and row.ratio and row.implementation == "auto" for row in timed
             ):
-                plot(rows, out, against=against)
+                plot(timed, out, against=against)
                 found.append((f"speed-up over {against} against k", out.read_bytes()))
     return found
 
 
 def to_csv(found: Sequence[Section]) -> str:
     """Returns all rows of the sections as one table; a column that a row has not is empty."""
-    rows = [{"section": s.title, **row} for s in found for row in s.rows]
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+    lines = [{"section": s.title, **row} for s in found for row in s.rows]
+    return rows.to_csv(lines, list(dict.fromkeys(name for line in lines for name in line)))

@@ -14,6 +14,7 @@ from maxk.bench.sweep.speed import speeds
 from maxk.bench.sweep.verdict import Verdict, sentences, verdicts
 from maxk.bench.sweep.work import Bench, Lost, work
 from maxk.core.errors import DataError
+from maxk.measure import rows
 from maxk.measure.environment import device_name
 from maxk.train.setup import resolve_device
 
@@ -84,11 +85,11 @@ def sweep(
                 result.job.config.seed,
             )
             continue
-        score.append(path, [result])
+        rows.append(path, [result])
         known[result.key] = result
         done += 1
         on_run(done, len(wanted), result)
-    score.write_csv(out / score.TABLE, known.values())
+    rows.write_csv(out / score.TABLE, Score, known.values())
     if time_epochs:
         _time(request, out / score.SPEEDS, rounds)
     scores = [known[job.key] for job in wanted if job.key in known]
@@ -114,7 +115,7 @@ def _time(request: Request, path: Path, rounds: int) -> None:
                 continue
             log.info("timing epochs: %s on %s", model, field[0].setting.dataset)
             _, data = bench.dataset(field[0].config)
-            score.append(path, speeds(field, data, rounds=rounds))
+            rows.append(path, speeds(field, data, rounds=rounds))
 
 
 def read(paths: Sequence[Path]) -> Study:
