@@ -12,6 +12,7 @@ from maxk.bench.sweep import picture, run, score, speed, verdict, work
 from maxk.bench.sweep import tables as accuracy
 from maxk.bench.sweep.jobs import Request, jobs, parse_overrides, settings
 from maxk.bench.sweep.score import Score, Setting, Speed
+from maxk.bench.timing import Timed
 from maxk.cli.main import main
 from maxk.cli.words import spread
 from maxk.core.errors import ConfigError, DataError, MaxKError, TrainingError
@@ -128,24 +129,20 @@ def test_the_ceiling_is_an_epoch_without_aggregation(
     request_: Request, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     field = settings(request_, "digits", "sage")
-    parts = dict(select=0.5, forward=3.0, backward=3.0, dense=1.0, optimiser=0.5)
+    split = dict(select=0.5, forward=3.0, backward=3.0, dense=1.0, optimiser=0.5)
 
-    class Step:
-        def __init__(self, milliseconds: float) -> None:
-            self.milliseconds = milliseconds
-
-        def split(self, rounds: int) -> dict[str, float]:
-            assert self.milliseconds == 8.0  # ReLU's
-            return parts
-
-    def interleave(calls: dict[object, Step], **_: object) -> dict[object, Timing]:
-        return {name: Timing((step.milliseconds,)) for name, step in calls.items()}
+    def time_steps(
+        steps: dict[object, float], device: object, *, parts: list[object], **_: object
+    ) -> dict[object, Timed]:
+        return {
+            name: Timed(Timing((milliseconds,)), split if name in parts else None)
+            for name, milliseconds in steps.items()
+        }
 
     monkeypatch.setattr(
-        speed, "_step", lambda config, data: Step(8.0 if config.nonlinearity == "relu" else 4.0)
+        speed, "_step", lambda config, data: 8.0 if config.nonlinearity == "relu" else 4.0
     )
-    monkeypatch.setattr(speed, "_call", lambda step, device, pool: step)
-    monkeypatch.setattr(speed, "interleave", interleave)
+    monkeypatch.setattr(speed, "time_steps", time_steps)
     relu, maxk = speed.speeds(field, load("digits"))
     assert (relu.ms, relu.ratio, relu.ceiling) == (8, 1, 4)
     assert (maxk.ms, maxk.ratio, maxk.ceiling) == (4, 2, 4)

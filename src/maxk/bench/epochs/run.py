@@ -24,11 +24,12 @@ from maxk.bench.epochs.networks import REDUCE, Network, Plain
 from maxk.bench.kernels.cases import Case
 from maxk.bench.kernels.gate import GateError
 from maxk.bench.step import Step, Target, captured
+from maxk.bench.timing import Timed, new_pool, time_steps
 from maxk.data.load import load
 from maxk.data.synthetic import node_features
 from maxk.graph.graph import Graph
 from maxk.measure.record import Row, stamp
-from maxk.measure.timer import Timing, interleave, ratio
+from maxk.measure.timer import ratio
 from maxk.nn.functional import aligned
 from maxk.nn.models import GCN, GIN, GraphSAGE
 
@@ -206,8 +207,7 @@ class _Field:
 
     def _open_pool(self) -> None:
         """New memory for the CUDA graphs made from here on, which live and die together."""
-        if self.bench.device.type == "cuda":
-            self._pool = torch.cuda.graph_pool_handle()
+        self._pool = new_pool(self.bench.device)
 
     def relu_contenders(self) -> dict[str, _Contender]:
         """Returns those that do not depend on k, gated and warm."""
@@ -255,15 +255,20 @@ class _Field:
         self._drop_those_that_do_not_fit(k, ours, theirs)
         if not ours:
             return []
-        times = interleave(
-            {name: c.call for name, c in (ours | theirs).items()},
-            device=self.bench.device,
+        everyone = ours | theirs
+        timed = time_steps(
+            {name: contender.step for name, contender in everyone.items()},
+            self.bench.device,
             rounds=self.bench.rounds,
-            warmup=1,
-            cold=False,
             budget_s=self.bench.budget_s,
+            calls={name: contender.call for name, contender in everyone.items()},
+            parts=[name for name in everyone if self._is_split(name, ours)],
         )
-        return self._rows(k, ours, theirs, times)
+        return self._rows(k, ours, theirs, timed)
+
+    def _is_split(self, name: str, ours: dict[str, _Contender]) -> bool:
+        """Whether the parts of a contender's step are recorded: eager steps of this package."""
+        return name in ("eager", "relu-eager") or (name == "auto" and "eager" not in ours)
 
     def _drop_those_that_do_not_fit(self, k: int, *fields: dict[str, _Contender]) -> None:
         """Runs each beside the memory that the others hold, and leaves out who has too little."""
@@ -360,15 +365,12 @@ class _Field:
         k: int,
         ours: dict[str, _Contender],
         theirs: dict[str, _Contender],
-        times: dict[str, Timing],
+        timed: dict[str, Timed],
     ) -> list[Row]:
         task = self.task
         rows = []
         for name, contender in (ours | theirs).items():
-            timing = times[name]
-            plain = name in ("auto", "eager", "relu-eager") and not (
-                name == "auto" and "eager" in ours
-            )
+            timing = timed[name].timing
             row = Row(
                 suite=self.bench.suite,
                 op="epoch",
@@ -386,13 +388,13 @@ class _Field:
                 model=self.model,
                 layers=task.layers,
                 peak_memory=contender.peak,
-                split=contender.step.split() if plain else None,
+                split=timed[name].parts,
                 **self.facts,
             )
             rows.append(row)
             if name in ours:
                 for other in theirs:
-                    result = ratio(times[other], timing)
+                    result = ratio(timed[other].timing, timing)
                     rows.append(
                         replace(
                             row,
