@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from maxk.bench import command
 from maxk.bench.kernels import cases
 from maxk.cli.bench import app
+from maxk.cli.words import integers
 from maxk.core.errors import ConfigError
 from maxk.data.synthetic import SyntheticConfig
 from maxk.measure.record import Row
@@ -82,5 +82,5 @@ def test_wrong_words_are_refused_before_anything_runs(
 
 
 def test_integers() -> None:
-    assert command.integers(None) == ()
-    assert command.integers(["8,16", "32"]) == (8, 16, 32)
+    assert integers(None) == ()
+    assert integers(["8,16", "32"]) == (8, 16, 32)

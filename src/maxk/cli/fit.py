@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from maxk.cli.words import integers, one_of
+
 
 def fit(
     function: Annotated[
@@ -39,7 +41,6 @@ def fit(
     ] = None,
 ) -> int:
     """Fit functions with one hidden layer of MaxK and of ReLU; print and draw the errors."""
-    from maxk.bench.command import integers, one_of
     from maxk.bench.fit import run as approximation
     from maxk.bench.fit import tables as report
     from maxk.bench.report.table import insert

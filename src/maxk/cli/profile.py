@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from maxk.cli.words import integers
+
 if TYPE_CHECKING:
     from maxk.bench.epochs.profile import EpochProfile, Profile
 
@@ -55,7 +57,6 @@ def profile(
     given["k"] = 1
     checked = TrainConfig(**given) if config is None else TrainConfig.from_toml(config, **given)
 
-    from maxk.bench.command import integers
     from maxk.bench.epochs.profile import DEFAULT_KS, profile_data
     from maxk.bench.epochs.profile import profile as measure
     from maxk.train.setup import resolve_device

@@ -16,6 +16,7 @@ from torch import nn
 
 from maxk.bench.kernels import ours
 from maxk.bench.kernels.problem import Problem, random_matrix
+from maxk.bench.models import MODELS
 from maxk.bench.step import Step, Target
 from maxk.bench.timing import Timed, new_pool, replayed, time_steps
 from maxk.core.errors import ConfigError
@@ -31,7 +32,6 @@ from maxk.train.setup import build_model, numerics, resolve_device
 DEFAULT_KS = (8, 16, 32, 64, 96, 128)
 #: Parts of an epoch, in the order of the picture's bars.
 PARTS = ("select", "forward", "backward", "rest")
-REDUCE = {"sage": "mean", "gcn": "gcn", "gin": "sum"}
 
 #: Classes of a graph that comes without labels.
 STAND_IN_CLASSES = 10
@@ -159,7 +159,7 @@ def profile(
         raise ConfigError(f"--k must hold a k up to --hidden {config.hidden}, got {tuple(ks)}")
     device = resolve_device(config.device)
     data = dataset.to(device)
-    data.graph.prepare(REDUCE[config.model])
+    data.graph.prepare(MODELS[config.model].reduce)
     with numerics(config):
         field = _Field(config, data, device)
         alone = {k: field.alone(k) for k in (None, *wanted)}
@@ -324,7 +324,7 @@ class _Field:
         x = random_matrix(graph.num_src, width, graph, torch.float32)
         grad = random_matrix(graph.num_dst, width, graph, torch.float32)
         features = maxk(x, k or 1)
-        problem = Problem(graph, REDUCE[self.config.model], x, grad, features)
+        problem = Problem(graph, MODELS[self.config.model].reduce, x, grad, features)
         calls: dict[str, Callable[[], object]]
         if k is None:
             calls = {"forward": ours.dense_forward(problem), "back": ours.dense_backward(problem)}

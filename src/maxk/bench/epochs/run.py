@@ -11,7 +11,8 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib.util
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -20,9 +21,11 @@ import torch
 from torch import Tensor, nn
 
 from maxk.bench.epochs import networks
-from maxk.bench.epochs.networks import REDUCE, Network, Plain
+from maxk.bench.epochs.networks import Plain
 from maxk.bench.kernels.cases import Case
 from maxk.bench.kernels.gate import GateError
+from maxk.bench.models import MODELS, Network
+from maxk.bench.show import Say
 from maxk.bench.step import Step, Target, captured
 from maxk.bench.timing import Timed, new_pool, time_steps
 from maxk.data.load import load
@@ -31,9 +34,7 @@ from maxk.graph.graph import Graph
 from maxk.measure.record import Row, stamp
 from maxk.measure.timer import ratio
 from maxk.nn.functional import aligned
-from maxk.nn.models import GCN, GIN, GraphSAGE
 
-Say = Callable[[str], None]
 Call = Callable[[], object]
 #: Makes a contender's module for its own copy of the graph, and says whether it is compiled.
 Make = Callable[[Graph], tuple[nn.Module, bool]]
@@ -43,7 +44,6 @@ CONTENDERS = ("relu-compiled", "relu-eager", "pyg-csr", "topk-mask", "dgl")
 #: Ours: what ``maxk train`` runs, on a GPU from a CUDA graph; plain eager; compiled, and on a GPU
 #: from a CUDA graph.
 IMPLEMENTATIONS = ("auto", "eager", "compiled")
-_NETWORKS: dict[str, type[Network]] = {"sage": GraphSAGE, "gcn": GCN, "gin": GIN}
 
 #: Largest distance of a loss from the truth, and of each parameter's gradient as a share of its own
 #: size. Selections that hang on the last bit of an entry go either way, so this is wider than the
@@ -81,6 +81,9 @@ class Task:
     classes: int
     hidden: int
     layers: int
+
+
+MakeTask = Callable[[], Task]
 
 
 @dataclass(frozen=True)
@@ -128,6 +131,61 @@ def dataset_task(name: str, hidden: int, layers: int, device: torch.device) -> T
     target = Target(nodes, data.y.to(device)[nodes])
     x, graph = aligned(data.x.to(device)), data.graph.to(device)
     return Task(data.name, graph, x, target, data.num_classes, hidden, layers)
+
+
+def suite_tasks(
+    chosen: Iterable[Case], device: torch.device, *, hidden: int | None, layers: int | None
+) -> dict[str, MakeTask]:
+    """Returns how to make the task of each case.
+
+    Each is made when its turn comes: all graphs of a suite at once need tens of gigabytes.
+
+    Args:
+        chosen: The cases.
+        device: Where the tasks will lie.
+        hidden: D; None is the last width of the case.
+        layers: Graph convolutions; None is the case's.
+    """
+    tasks: dict[str, MakeTask] = {}
+    for case in chosen:
+        case = replace(case, layers=layers or case.layers)
+        tasks[case.graph] = partial(case_task, case, hidden or case.widths[-1], device)
+    return tasks
+
+
+def dataset_tasks(
+    names: Iterable[str], device: torch.device, *, hidden: int | None, layers: int | None
+) -> dict[str, MakeTask]:
+    """Returns how to make the task of each data set, by name or path; 3 layers of 256 if None."""
+    return {name: partial(dataset_task, name, hidden or 256, layers or 3, device) for name in names}
+
+
+def all_epochs(
+    bench: EpochBench, tasks: Mapping[str, MakeTask], say: Say, limit_s: float | None = None
+) -> Iterator[list[Row]]:
+    """Yields the rows of every task; what is not begun within ``limit_s`` is said.
+
+    Raises:
+        GateError: As :func:`epochs`.
+    """
+    start = time.perf_counter()
+
+    def is_late() -> bool:
+        return limit_s is not None and time.perf_counter() - start > limit_s
+
+    for name, make in tasks.items():
+        if is_late():
+            say(f"not begun within {limit_s:g} s: {name}")
+            continue
+        for rows in epochs(bench, make(), say):
+            yield rows
+            if is_late():
+                break
+        if bench.device.type == "cuda":
+            # The next graph is larger or smaller: nothing of this one fits it.
+            gc.collect()
+            torch.cuda.empty_cache()
+            torch.compiler.reset()
 
 
 def epochs(bench: EpochBench, task: Task, say: Say) -> Iterator[list[Row]]:
@@ -183,14 +241,14 @@ class _Field:
         self, bench: EpochBench, task: Task, model: str, facts: dict[str, Any], say: Say
     ) -> None:
         self.bench, self.task, self.model, self.facts, self.say = bench, task, model, facts, say
-        self.reduce = REDUCE[_NETWORKS[model]]
+        self.reduce = MODELS[model].reduce
         self.relu = self._network("relu", 1)
         self._wanted = bench.against or CONTENDERS
         self._pool: Any = None
 
     def _network(self, nonlinearity: Any, k: int) -> Network:
         torch.manual_seed(0)
-        network = _NETWORKS[self.model](
+        network = MODELS[self.model].network(
             self.task.x.shape[1],
             self.task.hidden,
             self.task.layers,

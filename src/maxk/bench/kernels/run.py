@@ -15,6 +15,7 @@ from maxk.bench.kernels.ceiling import Ceilings
 from maxk.bench.kernels.comparators import Comparator, comparators
 from maxk.bench.kernels.gate import Accuracy, Expected, GateError, Truth, judge, run
 from maxk.bench.kernels.problem import Problem, random_matrix
+from maxk.bench.show import Say
 from maxk.cbsr import CBSR
 from maxk.measure import traffic
 from maxk.measure.record import Row, stamp
@@ -22,7 +23,9 @@ from maxk.measure.timer import Timing, interleave, ratio
 from maxk.ops.maxk import reference
 from maxk.ops.spmm.reference import accumulation_dtype
 
-Say = Callable[[str], None]
+OPS = ("forward", "backward", "maxk")
+DTYPES = ("float32", "float64", "bfloat16", "float16")
+IMPLEMENTATIONS = (ours.AUTO, "cpu", "cuda", "reference")
 
 #: Which bytes an operation moves; ours, and those of the dense and public ones.
 _OURS = {"forward": traffic.spgemm, "backward": traffic.sspmm, "maxk": traffic.maxk}
@@ -52,7 +55,7 @@ class KernelBench:
     device: torch.device
     dtype: torch.dtype = torch.float32
     reduce: str = "mean"
-    ops: tuple[str, ...] = ("forward", "backward", "maxk")
+    ops: tuple[str, ...] = OPS
     implementations: tuple[str, ...] = (ours.AUTO,)
     against: tuple[str, ...] = ()
     rounds: int = 9

@@ -10,13 +10,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from maxk.bench.models import MODELS
 from maxk.bench.sweep.score import Setting
 from maxk.core.errors import ConfigError
+from maxk.nn.nonlinearities import NONLINEARITIES as ALL_NONLINEARITIES
 from maxk.train.config import TrainConfig, field_types, from_keys, parse_flag, read_toml
 
 KS = (2, 4, 8, 16, 32, 64, 96, 128, 192)
-MODELS = ("sage", "gcn", "gin")
-NONLINEARITIES = ("maxk", "maxk-grouped", "fatrelu", "dropout-relu")
+#: What is compared with ReLU.
+NONLINEARITIES = tuple(name for name in ALL_NONLINEARITIES if name != "relu")
 
 #: Settings that a sweep varies or that say where it runs: another value is no other recipe.
 _VARIED = ("dataset", "model", "nonlinearity", "k", "groups", "seed", "seeds")
@@ -30,7 +32,7 @@ class Request:
     Attributes:
         datasets: Names or paths.
         ks: Kept entries; those above a recipe's hidden width are left out.
-        models: Of :data:`MODELS`.
+        models: Of :data:`maxk.bench.models.MODELS`.
         nonlinearities: Of :data:`NONLINEARITIES`; ReLU always comes along.
         seeds: Runs of each setting, with seeds from 0.
         groups: Most blocks of columns of ``maxk-grouped``; at each k the largest number up to it
@@ -43,7 +45,7 @@ class Request:
 
     datasets: tuple[str, ...]
     ks: tuple[int, ...] = KS
-    models: tuple[str, ...] = MODELS
+    models: tuple[str, ...] = tuple(MODELS)
     nonlinearities: tuple[str, ...] = ("maxk",)
     seeds: int = 10
     groups: int = 32

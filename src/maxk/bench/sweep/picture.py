@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from maxk.bench.models import MODELS
 from maxk.bench.sweep.score import Score, Setting, Speed, devices, on_one_device
 from maxk.bench.sweep.verdict import FEWEST, LEVEL, Verdict
 from maxk.core.errors import DataError, MaxKError
 from maxk.train.metrics import METRIC_NAMES
 
-_NAMES = {"sage": "GraphSAGE", "gcn": "GCN", "gin": "GIN"}
 _COLOURS = {
     "maxk": "#1f5fa8",
     "maxk-grouped": "#7a4fa3",
@@ -64,7 +64,7 @@ def figure(scores: Sequence[Score], verdicts: Sequence[Verdict], speeds: Sequenc
     except ImportError:
         raise MaxKError("pictures need matplotlib; pip install 'maxk[plot]'") from None
     fields = sorted(
-        {v.setting.field for v in verdicts}, key=lambda f: (list(_NAMES).index(f[1]), f)
+        {v.setting.field for v in verdicts}, key=lambda f: (list(MODELS).index(f[1]), f)
     )
     speeds = on_one_device(speeds)
     rows = 2 if speeds else 1
@@ -74,7 +74,7 @@ def figure(scores: Sequence[Score], verdicts: Sequence[Verdict], speeds: Sequenc
     for column, field in enumerate(fields):
         mine = [v for v in verdicts if v.setting.field == field]
         _scores(axes[0][column], mine)
-        axes[0][column].set_title(_NAMES[field[1]])
+        axes[0][column].set_title(MODELS[field[1]].title)
         if speeds:
             _speeds(axes[1][column], [s for s in speeds if s.field == field])
         axes[rows - 1][column].set_xlabel(f"k, entries kept of {_width(scores, field)}")

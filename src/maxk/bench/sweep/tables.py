@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from maxk.bench.models import MODELS
 from maxk.bench.report.table import markdown
 from maxk.bench.sweep.run import Study
 from maxk.bench.sweep.score import Score, Setting, Speed, bare, devices, on_one_device
@@ -20,8 +21,6 @@ from maxk.bench.sweep.verdict import (
 from maxk.core.errors import DataError
 from maxk.nn.nonlinearities import REGULAR
 
-_MODELS = {"sage": "GraphSAGE", "gcn": "GCN", "gin": "GIN"}
-
 
 def tables(study: Study) -> str:
     """Returns for each model and nonlinearity a table of scores and one of speeds a device.
@@ -37,24 +36,24 @@ def tables(study: Study) -> str:
     kinds = dict.fromkeys(
         (v.setting.model, v.setting.nonlinearity) for v in study.verdicts if v.setting.k
     )
-    for model, nonlinearity in sorted(kinds, key=lambda kind: list(_MODELS).index(kind[0])):
+    for model, nonlinearity in sorted(kinds, key=lambda kind: list(MODELS).index(kind[0])):
         mine = [
             v
             for v in study.verdicts
             if v.setting.model == model and v.setting.nonlinearity == nonlinearity
         ]
-        parts.append(f"**{_MODELS[model]}, {nonlinearity}**: test score in percent\n\n"
+        parts.append(f"**{MODELS[model].title}, {nonlinearity}**: test score in percent\n\n"
                      + _scores(mine, study.scores))  # fmt: skip
         if nonlinearity not in REGULAR:
             parts.append(
-                f"**{_MODELS[model]}, {nonlinearity}**: entries that pass in training, in percent "
-                f"of D; MaxK stores 100 k / D\n\n" + _passing(mine, study.scores)
+                f"**{MODELS[model].title}, {nonlinearity}**: entries that pass in training, in "
+                f"percent of D; MaxK stores 100 k / D\n\n" + _passing(mine, study.scores)
             )
         timed = [s for s in study.speeds if (s.model, s.nonlinearity) == (model, nonlinearity)]
         for device in dict.fromkeys(s.device for s in timed):
             here = [s for s in timed if s.device == device]
             parts.append(
-                f"**{_MODELS[model]}, {nonlinearity}**: an epoch, times as fast as ReLU's "
+                f"**{MODELS[model].title}, {nonlinearity}**: an epoch, times as fast as ReLU's "
                 f"({devices(here)})\n\n" + _speeds(here)
             )
     parts += _overviews(study.verdicts)
@@ -97,7 +96,7 @@ def _overview(k: int, found: Sequence[Verdict]) -> list[str]:
     least = min(worse, key=lambda v: v.difference, default=None)
     loss = "-"
     if least is not None:
-        where = f"{least.setting.place}, {_MODELS[least.setting.model]}"
+        where = f"{least.setting.place}, {MODELS[least.setting.model].title}"
         loss = f"{-100 * least.difference:.2f} ({where})"
     sure = sum(v.sure for v in found)
     line = [str(k), str(len(found)), str(len(worse)), str(better), f"{100 * mean:+.2f}"]
@@ -107,12 +106,12 @@ def _overview(k: int, found: Sequence[Verdict]) -> list[str]:
 def _choices(study: Study) -> str:
     timed = on_one_device(study.speeds)
     found = [entry for entry in choices(study.verdicts, timed) if entry[2] is not None]
-    models = list(_MODELS)
+    models = list(MODELS)
     found.sort(key=lambda entry: (entry[0].dataset, models.index(entry[0].model)))
     body = []
     for setting, _, choice in found:
         assert choice is not None
-        line = [setting.place, _MODELS[setting.model], setting.nonlinearity]
+        line = [setting.place, MODELS[setting.model].title, setting.nonlinearity]
         equal, sure = choice.equal, choice.sure
         if equal is None:
             line += ["none", "-", "-", "-"]
