@@ -662,7 +662,7 @@ def test_c22_mask_shape(tmp_path):
         load(saved(train_mask=columns, **rest))
     chosen = load(saved(train_mask=columns, **rest), split=0)
     assert chosen.train_mask.nonzero().flatten().tolist() == [0, 3]
-    with pytest.raises(DataError, match="train_mask must have 4 entries, one a node, got 5"):
+    with pytest.raises(DataError, match="train_mask must have 4 entries, one per node, got 5"):
         load(saved(train_mask=[1, 0, 0, 1, 0], **rest))
     with pytest.raises(DataError, match="train_mask is False for all nodes"):
         load(saved(train_mask=[0, 0, 0, 0], **rest))

@@ -126,7 +126,7 @@ def test_a_third_column_is_the_weight(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("0 1\nfoo 2\n", ":2: expected an integer node id in field 1, got 'foo'"),
-        ("a b\n\n0 1\n# c\n1 x\n", ":5: expected an integer node id in field 2, got 'x'"),
+        ("from to\n\n0 1\n# c\n1 x\n", ":5: expected an integer node id in field 2, got 'x'"),
         ("0 1\n1.0 2\n", ":2: expected an integer node id in field 1, got '1.0'"),
         ("0 1\n1 2 3\n", ":2: expected 2 fields as in the first line, got 3"),
         ("0 1 1\n1 2\n", ":2: expected 3 fields as in the first line, got 2"),
@@ -247,7 +247,7 @@ def test_npz_takes_int32_int64_and_unsigned_ids(tmp_path: Path) -> None:
         ({"edges": np.zeros(1)}, "holds no edges: needs edge_index, or indptr and indices; its "),
         (
             {"edge_index": np.zeros((2, 3), int), "edge_weight": np.ones(2)},
-            "edge_weight must hold 3 numbers, one an edge, got float64 [2]",
+            "edge_weight must hold 3 numbers, one per edge, got float64 [2]",
         ),
         (
             {"edge_index": np.zeros((2, 2), int), "edge_weight": np.array([1, np.inf])},

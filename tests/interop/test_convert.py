@@ -389,7 +389,7 @@ def _hooked():
     (lambda: pyg.GCN(6, WIDTH, 2, 3, improved=True), "has improved=True"),
     (lambda: pyg.GCN(6, WIDTH, 2, 3, flow="target_to_source"), "flow='target_to_source'"),
     (lambda: Functional(conv=_Subclass), r"convs.0 \(_Subclass\) cannot be converted"),
-    (_hooked, "has hooks, which would be lost"),
+    (_hooked, "has hooks, which the conversion would lose"),
     (lambda: nn.Linear(2, 2), "no convolution at all"),
     (_NoActivation, "no activation directly before"),
     (_Branching, "does other things without its optional arguments than with them"),

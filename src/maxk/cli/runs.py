@@ -69,7 +69,11 @@ def predict(
 
 
 def _open(run: Path, dataset: str | None, device: str) -> Any:
+    from rich.console import Console
+
+    from maxk.cli.display import notes
     from maxk.train.folder import open_run
 
     named = {} if dataset is None else {"dataset": dataset}
-    return open_run(run, device=device, **named)
+    with notes(Console(stderr=True)):
+        return open_run(run, device=device, **named)

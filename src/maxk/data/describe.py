@@ -169,8 +169,9 @@ def describe(
     check_k(k, hidden)
     name = "graph"
     data = source
+    notes: tuple[str, ...] = ()
     if isinstance(data, (str, Path)):
-        name, data = look_up(data, **options)
+        name, data, notes = _open(data, **options)
     graph = data.graph if isinstance(data, Dataset) else data
     dataset = data if isinstance(data, Dataset) else None
     structure = _structure(graph, dataset)
@@ -218,7 +219,7 @@ def describe(
         k=k,
         memory_relu=memory["relu"],
         memory_maxk=memory["maxk"],
-        notes=() if dataset is None else dataset.notes,
+        notes=notes if dataset is None else dataset.notes,
     )
 
 
@@ -323,14 +324,27 @@ def look_up(
     Beside what :func:`maxk.data.load.load` does, a file without labels is a bare graph, and of
     several splits the first is taken where none is chosen.
     """
+    name, data, _ = _open(name_or_path, features, labels, **options)
+    return name, data
+
+
+def _open(
+    name_or_path: str | Path,
+    features: str | Path | None = None,
+    labels: str | Path | None = None,
+    **options: Any,
+) -> tuple[str, Dataset | Graph, tuple[str, ...]]:
+    """What :func:`look_up` returns, and the notes of the source."""
     source = open_source(name_or_path, features, labels)
     if source.y is None:
         wanted = {name: bool(options.get(name)) for name in ("undirected", "self_loops")}
-        return source.name, build_graph(source, check_counts(source), **wanted)
+        graph = build_graph(source, check_counts(source), **wanted)
+        return source.name, graph, tuple(source.notes)
     several = any(mask.ndim == 2 and mask.shape[1] > 1 for mask in source.masks.values())
     if several and options.get("split") is None:
         options["split"] = 0
-    return source.name, assemble(source, **options)
+    dataset = assemble(source, **options)
+    return source.name, dataset, dataset.notes
 
 
 def _structure(graph: Graph, dataset: Dataset | None) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from maxk.data.labels import Labels, check_labels
 from maxk.data.source import Source, read_source, replace_parts
 from maxk.data.splits import Split, choose_split, make_split
 from maxk.data.synthetic import generate, node_features, parse_spec
-from maxk.graph.files import GRAPH_SUFFIXES, Edges, in_memory, line_of, text_kind
+from maxk.graph.files import GRAPH_SUFFIXES, TEXT_SUFFIXES, Edges, in_memory, line_of, text_kind
 from maxk.graph.graph import Graph
 
 
@@ -226,11 +226,37 @@ def check_counts(source: Source) -> int:
     low, high = (0, -1) if index.numel() == 0 else map(int, torch.aminmax(index))
     if len(set(counts.values())) > 1:
         told = ", ".join(f"{what} {count} rows" for what, count in counts.items())
-        raise DataError(f"{source.origin}: the node counts disagree: {told}, edges reach id {high}")
+        hints = [
+            f"; the first row of {source.called(part)} may be a header that numbers the columns: "
+            "delete it if so"
+            for part in source.counted
+        ]
+        raise DataError(
+            f"{source.origin}: the node counts disagree: {told}, edges reach id {high}"
+            + "".join(hints)
+        )
     nodes = next(iter(counts.values()), high + 1)
     if low < 0 or high >= nodes:
         raise DataError(_bad_id(source, nodes, low, high))
+    if _may_have_header(source, nodes, high):
+        names = " and ".join(source.called(part) for part in source.counted)
+        source.notes.append(
+            f"warning: {names}: the first row counts the columns (0, 1, ...) and is read as node "
+            "0; if it is a header, as pandas writes it, delete it"
+        )
     return nodes
+
+
+def _may_have_header(source: Source, nodes: int, high: int) -> bool:
+    """Whether the first rows of text files are more likely column numbers than node 0.
+
+    A first label of 0 and first features 0, 1 are common, so few columns are suspected only where
+    all files begin so and the last node has no edge.
+    """
+    if "x" in source.counted and source.x is not None and source.x.shape[1] > 2:
+        return True
+    texts = {p for p, path in source.where.items() if text_kind(Path(path)) in TEXT_SUFFIXES}
+    return bool(texts) and texts == set(source.counted) and nodes == high + 2
 
 
 def build_graph(
@@ -326,7 +352,7 @@ def _metric(source: Source, labels: Labels, notes: list[str]) -> Metric:
 
 def _what(source: Source, part: str) -> str:
     """A part of a source with its file, once."""
-    return source.where.get(part, f"{source.origin}: {part}")
+    return source.where.get(part) or f"{source.origin}: {source.called(part)}"
 
 
 def _labels_name(source: Source) -> str:

@@ -18,8 +18,9 @@ import torch
 
 from maxk.core.errors import DataError
 from maxk.data.catalog import Entry, needs
+from maxk.data.dataset import MASKS
 from maxk.data.remote import contents, explain, impatient, verify
-from maxk.data.source import MASKS, Source
+from maxk.data.source import Source
 from maxk.graph.files import Edges
 
 if TYPE_CHECKING:

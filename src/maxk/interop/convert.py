@@ -10,7 +10,7 @@ from typing import Any
 from torch import fx, nn
 
 from maxk.core.checks import check_k
-from maxk.interop.layers import is_convolution, replacement
+from maxk.interop.layers import check_no_hooks, is_convolution, replacement
 from maxk.interop.report import ConversionReport, Converted
 from maxk.interop.trace import OTHER_MODULES, Dropout, Rewriter, record
 from maxk.nn.conv import GINConv
@@ -151,6 +151,9 @@ def _convert_basic_gnn(
         )
     layers = [replacement(conv, f"{prefix}convs.{i}") for i, conv in enumerate(model.convs)]
     act = model.act
+    for part in ("act", "dropout"):
+        if isinstance(getattr(model, part), nn.Module):
+            check_no_hooks(getattr(model, part), f"{prefix}{part}")
     activation = "nothing" if act is None else type(act).__name__
     if isinstance(act, MaxK):
         k = act.k

@@ -8,9 +8,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from maxk.nn.children import is_plain
 from maxk.nn.conv import GCNConv, GINConv, SAGEConv
 
 OURS = (SAGEConv, GCNConv, GINConv)
+PARTS = {"forward", "message", "aggregate", "message_and_aggregate", "update"}
 KNOWN = "SAGEConv, GCNConv and GINConv"
 
 
@@ -45,8 +47,10 @@ def replacement(conv: nn.Module, name: str) -> nn.Module:
         raise _refusal(name, kind, f"is none of {KNOWN}")
     if theirs.flow != "source_to_target":
         raise _refusal(name, kind, f"has flow={theirs.flow!r}")
-    if _hooked(theirs):
-        raise _refusal(name, kind, "has hooks, which would be lost")
+    check_no_hooks(conv, name)
+    check_no_hooks(theirs.aggr_module, f"{name}.aggr_module")
+    if patched := sorted(PARTS & vars(conv).keys()):
+        raise _refusal(name, kind, f"has its own {patched[0]}")
     if any(isinstance(p, nn.parameter.UninitializedParameter) for p in conv.parameters()):
         raise _refusal(name, kind, "is not initialized yet; call the model once first")
     with torch.device("meta"):  # its parameters are thrown away
@@ -65,7 +69,7 @@ def _sage(theirs: Any, name: str) -> nn.Module:
         normalize=theirs.normalize,
         root_weight=theirs.root_weight,
         project=theirs.project,
-        bias=theirs.lin_l.bias is not None,
+        bias=getattr(theirs.lin_l, "bias", None) is not None,
     )
 
 
@@ -90,14 +94,29 @@ def _gin(theirs: Any, name: str) -> nn.Module:
     return GINConv(theirs.nn, eps=theirs.initial_eps, train_eps=trained)
 
 
-def _hooked(theirs: Any) -> bool:
-    return any(
-        value for key, value in vars(theirs).items() if key.endswith("_hooks") and key[0] == "_"
-    )
+def check_no_hooks(module: nn.Module, name: str) -> None:
+    """Refuses to replace a module that somebody watches.
+
+    Raises:
+        ValueError: hooks of torch or of PyG are registered on it.
+    """
+    hooks = (value for key, value in vars(module).items() if key.endswith("_hooks"))
+    if any(hooks):
+        raise ValueError(
+            f"{name} ({type(module).__name__}) has hooks, which the conversion would lose; remove "
+            "them, convert the model and register them again"
+        )
 
 
 def _share(theirs: nn.Module, ours: nn.Module, name: str) -> None:
-    """Puts the parameters and buffers of one layer into the other, themselves and not copies."""
+    """Puts the parameters and buffers of one layer into the other, themselves and not copies.
+
+    A child that does more than its class says (hooks, parametrisations, adapters) moves as a whole.
+    """
+    linear = sys.modules["torch_geometric.nn"].Linear
+    for child, module in theirs.named_children():
+        if child in ours._modules and not is_plain(module, linear):
+            setattr(ours, child, module)
     for kind in ("named_parameters", "named_buffers"):
         given = dict(getattr(theirs, kind)(remove_duplicate=False))
         wanted = dict(getattr(ours, kind)(remove_duplicate=False))
@@ -105,8 +124,9 @@ def _share(theirs: nn.Module, ours: nn.Module, name: str) -> None:
             odd = ", ".join(sorted(given.keys() ^ wanted.keys()))
             raise _refusal(name, type(theirs).__name__, f"has other parameters than ours ({odd})")
         for path, tensor in given.items():
-            owner, _, leaf = path.rpartition(".")
-            setattr(ours.get_submodule(owner), leaf, tensor)
+            if wanted[path] is not tensor:
+                owner, _, leaf = path.rpartition(".")
+                setattr(ours.get_submodule(owner), leaf, tensor)
 
 
 def _refusal(name: str, kind: str, why: str) -> ValueError:

@@ -13,6 +13,7 @@ import torch
 from torch import fx, nn
 from torch.nn import functional as F
 
+from maxk.interop.layers import check_no_hooks
 from maxk.nn.functional import dense, dropout
 from maxk.nn.maxk import MaxK
 
@@ -258,6 +259,8 @@ class Rewriter:
         compressed = {*self.activations, *self.between}
         for node in compressed:
             self._check_in_place(node)
+            if (module := self._module(node)) is not None:
+                check_no_hooks(module, str(node.target))
         for node in compressed:
             self._expand_for_others(node, compressed)
         for number, (node, k) in enumerate(self.activations.items()):

@@ -17,7 +17,8 @@ from torch.nn import functional as F
 from maxk.cbsr import CBSR
 from maxk.graph.cache import graph_of
 from maxk.graph.graph import Graph
-from maxk.nn.functional import add_linear, add_scaled, dense, refuse_replica
+from maxk.nn.children import add_applied
+from maxk.nn.functional import add_scaled, dense, refuse_replica
 from maxk.ops.aggregate import aggregate
 
 Features = CBSR | Tensor
@@ -107,9 +108,7 @@ class SAGEConv(nn.Module):
             source = F.relu(self.lin(dense(source)))
         y: Tensor = self.lin_l(aggregate(graph, source, self.reduce))
         if self.root_weight and target is not None:
-            if self.lin_l._forward_hooks:
-                y = y.clone()  # a hook may have kept what is added to in place
-            y = add_linear(y, target, self.lin_r.weight)
+            y = add_applied(y, self.lin_l, self.lin_r, target)
         return F.normalize(y, p=2.0, dim=-1) if self.normalize else y
 
     def extra_repr(self) -> str:

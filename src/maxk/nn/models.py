@@ -10,6 +10,7 @@ the input of a layer, before the norm, is added to its result, as the ``res+`` b
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -17,8 +18,9 @@ from torch import Tensor, nn
 
 from maxk.cbsr import CBSR
 from maxk.graph.graph import Graph
+from maxk.nn.children import apply_linear
 from maxk.nn.conv import SAGEConv
-from maxk.nn.functional import add_scaled, dropout, linear, refuse_replica
+from maxk.nn.functional import add_scaled, dropout, refuse_replica
 from maxk.nn.nonlinearities import Activation, Nonlinearity
 from maxk.ops.aggregate import aggregate
 
@@ -80,7 +82,7 @@ class _Network(nn.Module):
     def forward(self, x: Tensor, graph: Graph) -> Tensor:
         """Logits [N, out_channels] of features [N, in_channels], dense or sparse CSR."""
         refuse_replica(self)
-        h = linear(x, self.lin_in.weight, self.lin_in.bias)
+        h = apply_linear(self.lin_in, x)
         if self.relu_after_input:
             h = h.relu()
         norm: nn.Module = nn.Identity()
@@ -151,9 +153,8 @@ class GIN(_Network):
 
     def propagate(self, layer: nn.Module, norm: nn.Module, h: Tensor, graph: Graph) -> Tensor:
         """Linear, MaxK, dropout, sum with the node itself."""
-        assert isinstance(layer, _GINLayer)
-        kept = self.activate(layer.lin(norm(h)))
-        return add_scaled(aggregate(graph, kept, "sum"), kept, 1 + layer.eps)
+        y: Tensor = layer(norm(h), graph, self.activate)
+        return y
 
 
 class _GINLayer(nn.Module):
@@ -161,3 +162,9 @@ class _GINLayer(nn.Module):
         super().__init__()
         self.lin = nn.Linear(width, width)
         self.eps = nn.Parameter(torch.zeros(1))
+
+    def forward(
+        self, h: Tensor, graph: Graph, activate: Callable[[Tensor], CBSR | Tensor]
+    ) -> Tensor:
+        kept = activate(self.lin(h))
+        return add_scaled(aggregate(graph, kept, "sum"), kept, 1 + self.eps)

@@ -6,7 +6,7 @@ exactly k in every row and return CBSR; the others return dense rows, whose zero
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,8 @@ from torch.nn import functional as F
 
 from maxk.cbsr import CBSR, column_dtype
 from maxk.core.checks import check_k
+from maxk.nn.children import is_plain
+from maxk.nn.functional import drop
 from maxk.ops.maxk.op import maxk
 from maxk.ops.norm_maxk.op import layer_norm_maxk
 
@@ -107,7 +109,7 @@ def dropout_relu(x: Tensor, k: int, training: bool) -> Tensor:
         tensor([[1., 0.]])
     """
     share = check_k(k, x.shape[1]) / x.shape[1]
-    return F.dropout(x.relu(), 1.0 - share, training)
+    return drop(x.relu(), 1.0 - share) if training else x.relu()
 
 
 class Activation(nn.Module):
@@ -153,8 +155,11 @@ class Activation(nn.Module):
 
     def forward(self, x: Tensor, norm: nn.Module | None = None) -> CBSR | Tensor:
         """Applies the nonlinearity to every row, behind a norm where one is given."""
-        if self.nonlinearity == "maxk" and isinstance(norm, nn.LayerNorm) and _plain(norm):
-            return layer_norm_maxk(x, norm.weight, norm.bias, self.k, norm.eps)
+        if self.nonlinearity == "maxk" and norm is not None and is_plain(norm, nn.LayerNorm):
+            layer_norm = cast(nn.LayerNorm, norm)
+            if layer_norm.bias is not None:
+                weight, bias = layer_norm.weight, layer_norm.bias
+                return layer_norm_maxk(x, weight, bias, self.k, layer_norm.eps)
         if norm is not None:
             x = norm(x)
         match self.nonlinearity:
@@ -174,16 +179,6 @@ class Activation(nn.Module):
             return "'relu'"
         groups = f", groups={self.groups}" if self.nonlinearity == "maxk-grouped" else ""
         return f"{self.nonlinearity!r}, width={self.width}, k={self.k}{groups}"
-
-
-def _plain(norm: nn.LayerNorm) -> bool:
-    """Whether calling the norm does nothing but LayerNorm of rows with a weight and a bias."""
-    affine = norm.elementwise_affine and norm.bias is not None
-    hooks = (
-        norm._forward_hooks, norm._forward_pre_hooks, norm._backward_hooks,
-        norm._backward_pre_hooks,
-    )  # fmt: skip
-    return type(norm) is nn.LayerNorm and affine and not any(hooks)
 
 
 def _check_groups(k: int, groups: int, width: int) -> None:

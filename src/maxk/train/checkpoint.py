@@ -28,6 +28,7 @@ import torch
 from torch import Tensor
 
 from maxk.core.errors import CheckpointError
+from maxk.data.dataset import Dataset
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +101,12 @@ def save_weights(path: Path, weights: Mapping[str, Tensor], about: Mapping[str, 
 
 
 def load_weights(path: Path) -> dict[str, Tensor]:
-    """Reads the tensors of a safetensors file onto the CPU.
+    """Reads the tensors of a safetensors file onto the CPU, as :func:`read_weights`."""
+    return read_weights(path)[0]
+
+
+def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Returns the tensors of a safetensors file, on the CPU, and what was saved about them.
 
     Raises:
         CheckpointError: the file is missing, cut short, damaged or of another kind.
@@ -115,7 +121,8 @@ def load_weights(path: Path) -> dict[str, Tensor]:
         tensors = load(data)
         length = int.from_bytes(data[:8], "little")
         note = json.loads(data[8 : 8 + length]).get("__metadata__", {}).get("maxk", "{}")
-        wanted = json.loads(note).get(_DIGEST)
+        about = dict(json.loads(note))
+        wanted = about.pop(_DIGEST, None)
     except Exception as error:
         # Damage in the table of tensors shows as its own error, as a missing key or as a dtype
         # that torch does not have.
@@ -124,7 +131,44 @@ def load_weights(path: Path) -> dict[str, Tensor]:
         raise CheckpointError(
             f"{path} is damaged: its weights do not have the checksum that it names"
         )
-    return tensors
+    return tensors, about
+
+
+def contents(dataset: Dataset) -> dict[str, str]:
+    """Returns the SHA-256 of each part of a data set: edges, features, labels and splits.
+
+    Example:
+        >>> from maxk.data.load import load
+        >>> sorted(contents(load("digits")))
+        ['edges', 'features', 'labels', 'splits']
+    """
+    graph = dataset.graph
+    return {
+        "edges": _sha256(graph.indptr, graph.indices, graph.weight),
+        "features": _sha256(dataset.x),
+        "labels": _sha256(dataset.y),
+        "splits": _sha256(dataset.train_mask, dataset.val_mask, dataset.test_mask),
+    }
+
+
+def changed_parts(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """Names, in words, the parts of :func:`contents` that differ; empty where none does."""
+    names = [name for name in now if before.get(name) != now[name]]
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+
+
+def _sha256(*tensors: Tensor | None) -> str:
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        if tensor is None:
+            continue
+        parts = [tensor]
+        if tensor.layout == torch.sparse_csr:
+            parts = [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+        for part in parts:
+            digest.update(f"{part.dtype} {list(part.shape)} ".encode())
+            digest.update(part.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()
 
 
 def _digest(tensors: Mapping[str, Tensor]) -> str:

@@ -107,6 +107,8 @@ class TrainConfig:
     """Folder for the run; by default a new one under runs/."""
     resume: str | None = field(default=None, metadata=_PER_CALL)
     """Continue the run saved in this folder, with its own settings."""
+    other_data: bool = field(default=False, metadata=_PER_CALL)
+    """Continue also where the data are not those that the run was trained on."""
     quiet: bool = field(default=False, metadata=_PER_CALL)
     """Print the result only."""
 

@@ -41,7 +41,18 @@ SUMMARY = "summary.json"
 
 #: Settings that may differ when a run is continued.
 RESUMABLE = frozenset(
-    {"dataset", "features", "labels", "device", "cuda_graph", "epochs", "patience", "log", "quiet"}
+    {
+        "dataset",
+        "features",
+        "labels",
+        "other_data",
+        "device",
+        "cuda_graph",
+        "epochs",
+        "patience",
+        "log",
+        "quiet",
+    }
 )
 
 
@@ -116,9 +127,17 @@ def open_run(folder: str | Path, **overrides: object) -> Trainer:
     config = replace(config, **{"device": "auto", **overrides})  # type: ignore[arg-type]
     if not weights.exists():
         raise CheckpointError(f"{folder} holds no {checkpoint.BEST}; train it first")
-    tensors = checkpoint.load_weights(weights)
+    tensors, about = checkpoint.read_weights(weights)
     trainer = Trainer(config)
     trainer.load_weights(tensors)
+    before = about.get("contents")
+    if before is not None and (parts := checkpoint.changed_parts(before, trainer.contents)):
+        log.info(
+            "%s has other %s than the data that %s was trained on",
+            trainer.dataset.name,
+            parts,
+            folder,
+        )
     return trainer
 
 

@@ -8,7 +8,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
@@ -21,19 +21,14 @@ from maxk.ops import dispatch
 from maxk.train import advice, metrics
 from maxk.train.anneal import k_at, set_k
 from maxk.train.capture import Captured
+from maxk.train.checkpoint import changed_parts, contents
 from maxk.train.config import TrainConfig
 from maxk.train.diagnosis import all_finite, first_fault
 from maxk.train.history import Best, Epoch, median, shares
+from maxk.train.isolation import drawing, first_random, numerics
 from maxk.train.loggers import Logger
-from maxk.train.setup import (
-    build_model,
-    compiled,
-    load_dataset,
-    numerics,
-    resolve_device,
-    uncapturable,
-)
-from maxk.train.state import copied, for_device, on_cpu, random_state, set_random_state
+from maxk.train.setup import build_model, compiled, load_dataset, resolve_device, uncapturable
+from maxk.train.state import copied, for_device, on_cpu
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +42,15 @@ SPLIT = 3
 class Trainer:
     """Trains a model by full-batch gradient descent and keeps the best validation epoch.
 
-    The random state is the trainer's own: the process's generators are left as they were, and
-    nothing that other code draws changes a run.
+    A run is that of its settings and data, whatever the process has set for itself: default dtype
+    and device, float32 precision, autocast, inference mode. Each call puts back what it sets of
+    torch, also when it fails. Trainers in several threads are right and take turns, an epoch each;
+    to train at the same time, use processes.
+
+    Weights and dropout are drawn from a generator of the trainer, and that of the process stays as
+    it is. On a GPU and under ``compile`` dropout can only draw from the generators of the process:
+    they are set at the start of a call and put back at its end, so another thread that draws from
+    the same ones *during* an epoch changes the run.
 
     Args:
         config: The settings; ``seeds``, ``out``, ``resume`` and ``quiet`` play no part here.
@@ -89,19 +91,23 @@ class Trainer:
         self.loggers = list(loggers)
         self._greeted: list[Logger] = []
         self.device = resolve_device(config.device)
-        if dataset is None:
-            dataset = load_dataset(config)
-        with advice.within_memory(config, dataset, self.device):
-            self.dataset = dataset.to(self.device)
-        self._nodes = _split_nodes(self.dataset)
-        self._labels = {name: self.dataset.y[nodes] for name, nodes in self._nodes.items()}
         self.history: list[Epoch] = []
         self.best: Best | None = None
         self._peak = 0
+        self._warm = 0
+        self._captured: tuple[Captured, Captured] | None = None
+        with numerics(config):
+            self._prepare(load_dataset(config) if dataset is None else dataset)
+
+    def _prepare(self, dataset: Dataset) -> None:
+        config = self.config
+        with advice.within_memory(config, dataset, self.device):
+            self.dataset = _trainable(dataset).to(self.device)
+        self._nodes = _split_nodes(self.dataset)
+        self._labels = {name: self.dataset.y[nodes] for name, nodes in self._nodes.items()}
         reset_peak_memory(self.device)
-        self._random = random_state(self.device)
-        with self._own_random(seed=config.seed):
-            self.model = build_model(config, self.dataset).to(self.device)
+        self._random = first_random(config.seed, self.device)
+        self.model = build_model(config, self.dataset, self._random).to(self.device)
         self._forward: Callable[..., Tensor] = self.model
         if config.compile:
             self._forward = compiled(self.model)
@@ -112,8 +118,6 @@ class Trainer:
         self._optimizer = torch.optim.Adam(
             self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay, **self._adam
         )
-        self._warm = 0
-        self._captured: tuple[Captured, Captured] | None = None
 
     @property
     def epoch(self) -> int:
@@ -131,6 +135,11 @@ class Trainer:
     def sound(self) -> bool:
         """Whether the weights are those of the last epoch, all of them finite."""
         return all_finite(self.model)
+
+    @functools.cached_property
+    def contents(self) -> dict[str, str]:
+        """The SHA-256 of each part of the data set, as checkpoints carry it."""
+        return contents(self.dataset)
 
     def fit(self, on_epoch: Callable[[Epoch], object] | None = None) -> dict[str, Any]:
         """Trains until :attr:`finished` and returns :meth:`summary`.
@@ -164,7 +173,7 @@ class Trainer:
             # A captured step is that of another k.
             self._captured, self._warm = None, 0
         memory = advice.within_memory(self.config, self.dataset, self.device)
-        with memory, self._own_random(), numerics(self.config):
+        with memory, self._isolated():
             self._capture_when_warm()
             start = self._clock()
             with self._recorder() as record:
@@ -218,7 +227,7 @@ class Trainer:
 
     def predict(self) -> Tensor:
         """Returns the logits ``[N, C]`` of every node under the model's present weights."""
-        with self._own_random(), numerics(self.config):
+        with self._isolated():
             return self._predict()
 
     def evaluate(self) -> dict[str, float]:
@@ -226,7 +235,7 @@ class Trainer:
 
         Where the data set has an evaluator of its own, they are that one's to the last digit.
         """
-        with self._own_random(), numerics(self.config):
+        with self._isolated():
             return self._scores(self._predict(), final=True)
 
     def summary(self) -> dict[str, Any]:
@@ -273,11 +282,14 @@ class Trainer:
     def state(self) -> dict[str, Any]:
         """Returns all that :meth:`load_state` needs to continue bit for bit, on the CPU."""
         best = self.best
+        with numerics(self.config):
+            weights, moments = on_cpu(self.model), copied(self._optimizer.state_dict())
         return {
             "epoch": self.epoch,
             "shape": self._shape(),
-            "model": on_cpu(self.model),
-            "optimizer": copied(self._optimizer.state_dict()),
+            "contents": self.contents,
+            "model": weights,
+            "optimizer": moments,
             "random": dict(self._random),
             "best": None
             if best is None
@@ -298,7 +310,8 @@ class Trainer:
             CheckpointError: the state belongs to another data set or model.
         """
         try:
-            self._load_state(state)
+            with numerics(self.config):
+                self._load_state(state)
         except CheckpointError:
             raise
         except (KeyError, TypeError, AttributeError, IndexError, ValueError, RuntimeError) as error:
@@ -309,13 +322,20 @@ class Trainer:
             ) from error
 
     def _load_state(self, state: Mapping[str, Any]) -> None:
-        mine, other = self._shape(), state["shape"]
-        for name, value in mine.items():
+        ours, other = self._shape(), state["shape"]
+        for name, value in ours.items():
             if other.get(name) != value:
                 raise CheckpointError(
                     f"the checkpoint was made with {name} {other.get(name)}, this run has {value}; "
                     "resume with the data and settings of the run"
                 )
+        # States of earlier releases do not name the contents of their data.
+        compared = not self.config.other_data and state.get("contents") is not None
+        if compared and (parts := changed_parts(state["contents"], self.contents)):
+            raise CheckpointError(
+                f"{self.dataset.name} has other {parts} than the data that the checkpoint was made "
+                "with; resume with those, or continue on these with --other-data"
+            )
         try:
             self.model.load_state_dict(state["model"])
             self._optimizer.load_state_dict(for_device(state["optimizer"], self._adam))
@@ -331,7 +351,7 @@ class Trainer:
                     name,
                 )
         # Tried at once, since a generator refuses a state that is not its own.
-        with self._own_random():
+        with self._drawing():
             pass
         self.history = [Epoch(**e) for e in state["history"]]
         self.best = None if state["best"] is None else Best(**state["best"])
@@ -439,10 +459,10 @@ class Trainer:
 
     def _diverged(self, what: str, value: float, *, training: bool) -> str:
         # The same dropout as in the pass that went wrong.
-        set_random_state(self._random, self.device)
         self.model.train(training)
         x, graph = self.dataset.x, self.dataset.graph
-        fault = first_fault(self.model, x, lambda: self.model(x, graph))
+        with self._drawing():
+            fault = first_fault(self.model, x, lambda: self.model(x, graph))
         return (
             f"the {what} is {value} in epoch {self.epoch + 1}, so training stopped: {fault}; "
             f"try a smaller --lr (it is {self.config.lr:g}), --norm layer or --scaling standard"
@@ -458,17 +478,14 @@ class Trainer:
         }
 
     @contextlib.contextmanager
-    def _own_random(self, seed: int | None = None) -> Iterator[None]:
-        outside = random_state(self.device)
-        try:
-            if seed is None:
-                set_random_state(self._random, self.device)
-            else:
-                torch.manual_seed(seed)
+    def _isolated(self) -> Iterator[None]:
+        """Runs the code inside with the numerics and the generators of this run."""
+        with numerics(self.config), self._drawing():
             yield
-            self._random = random_state(self.device)
-        finally:
-            set_random_state(outside, self.device)
+
+    def _drawing(self) -> contextlib.AbstractContextManager[None]:
+        shared = self.config.compile or self.device.type == "cuda"
+        return drawing(self._random, self.device, shared=shared)
 
     def _clock(self) -> float:
         if self.device.type == "cuda":
@@ -482,6 +499,14 @@ class Trainer:
         if self.config.compile or (self.device.type == "cuda" and not few):
             return contextlib.nullcontext()
         return dispatch.record()
+
+
+def _trainable(dataset: Dataset) -> Dataset:
+    """The same data set without tensors of inference mode, which no gradient may read."""
+    names = ("x", "y", "train_mask", "val_mask", "test_mask")
+    held = {name: getattr(dataset, name) for name in names}
+    made = {name: tensor.clone() for name, tensor in held.items() if tensor.is_inference()}
+    return replace(dataset, **made) if made else dataset
 
 
 def _split_nodes(dataset: Dataset) -> dict[str, Tensor]:

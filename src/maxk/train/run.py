@@ -238,6 +238,7 @@ def _about(trainer: Trainer, epoch: int) -> dict[str, Any]:
         "nonlinearity": config.nonlinearity,
         "k": config.k,
         "epoch": epoch,
+        "contents": trainer.contents,
     }
 
 

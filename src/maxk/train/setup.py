@@ -1,10 +1,9 @@
-"""Settings -> the parts of a run: data, model, device, number formats."""
+"""Settings -> the parts of a run: data, model, device."""
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,6 +15,7 @@ from maxk.data.load import load
 from maxk.nn import GCN, GIN, GraphSAGE
 from maxk.ops import dispatch
 from maxk.train.config import TrainConfig
+from maxk.train.isolation import Initialising, numerics
 
 log = logging.getLogger(__name__)
 
@@ -45,8 +45,19 @@ def load_dataset(config: TrainConfig) -> Dataset:
         )
 
 
-def build_model(config: TrainConfig, dataset: Dataset) -> nn.Module:
-    """Returns the untrained model for a data set, with weights from torch's present seed."""
+def build_model(
+    config: TrainConfig, dataset: Dataset, random: dict[str, Tensor] | None = None
+) -> nn.Module:
+    """Returns the untrained model for a data set.
+
+    Args:
+        config: The settings.
+        dataset: Its features and classes are the model's inputs and outputs.
+        random: Generators of the run, which the weights are drawn from; by default torch's own.
+    """
+    if random is not None:
+        with Initialising(random):
+            return build_model(config, dataset)
     model: nn.Module = _MODELS[config.model](
         dataset.x.shape[1],
         config.hidden,
@@ -102,32 +113,6 @@ def resolve_device(name: str) -> torch.device:
     if index >= count:
         raise DeviceError(f"--device {name} must be in cuda:0 .. cuda:{count - 1}, got {name}")
     return torch.device("cuda", index)
-
-
-@contextlib.contextmanager
-def numerics(config: TrainConfig) -> Iterator[None]:
-    """Applies ``precision`` and ``deterministic`` while inside, and puts torch's settings back.
-
-    On the CPU, ``deterministic`` also leaves torch one thread: its products and sums round
-    differently on another number of threads.
-    """
-    precision = torch.get_float32_matmul_precision()
-    deterministic = torch.are_deterministic_algorithms_enabled()
-    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    try:
-        torch.set_float32_matmul_precision(config.precision)
-        with contextlib.ExitStack() as stack:
-            if config.deterministic:
-                torch.use_deterministic_algorithms(True)
-                if resolve_device(config.device).type == "cpu":
-                    # It imports numba, which a run on a GPU can do without.
-                    from maxk.device.cpu import torch_on_one_thread
-
-                    stack.enter_context(torch_on_one_thread())
-            yield
-    finally:
-        torch.set_float32_matmul_precision(precision)
-        torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
 
 
 def uncapturable(dataset: Dataset, device: torch.device) -> str | None:

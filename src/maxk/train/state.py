@@ -1,11 +1,10 @@
-"""What a checkpoint holds of torch: tensors on the CPU, generators, an optimiser's moments."""
+"""What a checkpoint holds of torch: tensors on the CPU, an optimiser's moments."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 
@@ -27,18 +26,3 @@ def copied(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: copied(part) for name, part in value.items()}
     return [copied(part) for part in value] if isinstance(value, list) else value
-
-
-def random_state(device: torch.device) -> dict[str, Tensor]:
-    """States of the generators that a run on this device draws from."""
-    state = {"cpu": torch.get_rng_state()}
-    if device.type == "cuda":
-        state["cuda"] = torch.cuda.get_rng_state(device)
-    return state
-
-
-def set_random_state(state: Mapping[str, Tensor], device: torch.device) -> None:
-    """Gives the generators the states that :func:`random_state` returned."""
-    torch.set_rng_state(state["cpu"])
-    if device.type == "cuda":
-        torch.cuda.set_rng_state(state["cuda"], device)

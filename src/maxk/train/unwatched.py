@@ -25,7 +25,6 @@ from maxk.train.anneal import k_at, set_k
 from maxk.train.capture import Captured
 from maxk.train.config import TrainConfig
 from maxk.train.loop import Trainer
-from maxk.train.setup import numerics
 
 #: Epochs that run before one is recorded: kernels are compiled and moments made in the first.
 _EAGER = 2
@@ -103,7 +102,7 @@ class UnwatchedTrainer(Trainer):
         memory = advice.within_memory(config, self.dataset, self.device)
         sparse = self.dataset.x.layout != torch.strided
         held = cache.unchanged(self.dataset.x) if sparse else contextlib.nullcontext()
-        with memory, held, self._own_random(), numerics(config):
+        with memory, held, self._isolated():
             start = self._clock()
             call: Callable[[], Tensor] = epoch
             done = warm = 0
@@ -135,7 +134,7 @@ class UnwatchedTrainer(Trainer):
                 raise
             diverged = self.epoch + 1
         seconds = (self._clock() - start) / max(self.epoch, 1)
-        with self._own_random(), numerics(self.config):
+        with self._isolated():
             kept = self._kept()
         if diverged is not None or self.best is None:
             return Outcome(self.epoch, None, None, None, None, diverged, kept, seconds)

@@ -27,7 +27,8 @@ from maxk.measure.memory import added_memory
 from maxk.measure.timer import interleave, ratio
 from maxk.ops.maxk.op import maxk
 from maxk.train.config import TrainConfig
-from maxk.train.setup import build_model, numerics, resolve_device
+from maxk.train.isolation import numerics
+from maxk.train.setup import build_model, resolve_device
 
 DEFAULT_KS = (8, 16, 32, 64, 96, 128)
 #: Parts of an epoch, in the order of the picture's bars.

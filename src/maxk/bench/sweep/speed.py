@@ -19,7 +19,8 @@ from maxk.graph import cache
 from maxk.measure.environment import environment
 from maxk.measure.timer import ratio
 from maxk.train.config import TrainConfig
-from maxk.train.setup import build_model, numerics
+from maxk.train.isolation import numerics
+from maxk.train.setup import build_model
 
 #: Steps of ReLU whose operations are timed one by one, for the share of aggregation.
 SPLITS = 5

@@ -15,7 +15,14 @@ from maxk.graph.files.kinds import (
 )
 from maxk.graph.files.matrix_market import read_matrix_market
 from maxk.graph.files.npz import check_indptr, npz_edges, read_npy, read_npz, scalar
-from maxk.graph.files.text import TEXT_SUFFIXES, line_of, read_edge_list, read_table, text_kind
+from maxk.graph.files.text import (
+    TEXT_SUFFIXES,
+    line_of,
+    numbered_columns,
+    read_edge_list,
+    read_table,
+    text_kind,
+)
 
 __all__ = [
     "GRAPH_SUFFIXES",
@@ -29,6 +36,7 @@ __all__ = [
     "line_of",
     "load_graph",
     "npz_edges",
+    "numbered_columns",
     "read_edge_list",
     "read_edges",
     "read_matrix_market",

@@ -41,12 +41,14 @@ class Edges:
         weight: float32 [E], or None.
         num_src: number of source nodes where the file says it.
         num_dst: number of target nodes where the file says it.
+        notes: what in the file was not read or is odd, a sentence each.
     """
 
     edge_index: Tensor
     weight: Tensor | None = None
     num_src: int | None = None
     num_dst: int | None = None
+    notes: tuple[str, ...] = ()
 
 
 def check_file(path: Path) -> None:

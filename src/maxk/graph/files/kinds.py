@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import logging
 import os
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +21,11 @@ from maxk.graph.graph import Graph
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+log = logging.getLogger(__name__)
+
 GRAPH_SUFFIXES = (".npz", *TEXT_SUFFIXES, ".mtx")
+#: Suffixes that torch.save and pickle use.
+PICKLE_SUFFIXES = (".pt", ".pth", ".pkl", ".pickle")
 
 
 def load_graph(path: str | Path) -> Graph:
@@ -31,7 +36,8 @@ def load_graph(path: str | Path) -> Graph:
             ``.csv``, ``.tsv``) or MatrixMarket (``.mtx``); the text formats also gzipped (``.gz``).
 
     Returns:
-        The graph, its edges as stored. An edge list has one node more than its largest id.
+        The graph, its edges as stored. An edge list has one node more than its largest id. What
+        was not read is logged as a warning.
 
     Raises:
         DataError: the file is missing, broken, or of another kind.
@@ -47,6 +53,8 @@ def load_graph(path: str | Path) -> Graph:
     """
     path = Path(path)
     edges = read_edges(path)
+    for note in edges.notes:
+        log.warning(note)
     reach = int(edges.edge_index.max()) + 1 if edges.edge_index.numel() else 0
     counts = (
         reach if edges.num_src is None else edges.num_src,
@@ -98,6 +106,11 @@ def save_graph(graph: Graph, path: str | Path) -> None:
 def graph_kind(path: Path) -> str:
     """Suffix that decides how a graph file is read; ``.gz`` in front of which is seen through."""
     kind = text_kind(path)
+    if kind in PICKLE_SUFFIXES:
+        raise DataError(
+            f"{path} is a pickle, which can run code when it is read; save its arrays with "
+            "numpy.savez(path, **arrays), for PyG's Data those of data.to_dict()"
+        )
     if kind not in GRAPH_SUFFIXES or (kind == ".npz" and path.suffix == ".gz"):
         raise DataError(
             f"{path}: unknown kind of graph file {path.suffix or path.name!r}; "

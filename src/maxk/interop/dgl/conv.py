@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from maxk.cbsr import CBSR
 from maxk.graph.graph import Graph
 from maxk.interop.dgl.graph import graph_of
+from maxk.nn.children import add_applied
 from maxk.nn.conv import Features, Pair
-from maxk.nn.functional import add_linear, add_scaled, dense, dropout, refuse_replica
+from maxk.nn.functional import add_scaled, dense, dropout, refuse_replica
 from maxk.ops.aggregate import aggregate
 
 Activation = Callable[[Tensor], Tensor] | None
@@ -110,13 +111,11 @@ class SAGEConv(nn.Module):
         source, target = _ends(graph, self._drop(feat))
         if self.aggregator_type == "mean":
             y: Tensor = self.fc_neigh(aggregate(graph, source, "mean"))
-            y = add_linear(y, target, self.fc_self.weight)
-            bias = self.fc_self.bias
+            y = add_applied(y, self.fc_neigh, self.fc_self, target)
         else:
             y = aggregate(graph, source, "sum") + dense(target)
             y = self.fc_neigh(y / (graph.in_degrees() + 1).to(y.dtype)[:, None])
-            bias = self.bias
-        y = y if bias is None else y + bias
+            y = y if self.bias is None else y + self.bias
         y = y if self.activation is None else self.activation(y)
         return y if self.norm is None else self.norm(y)
 
