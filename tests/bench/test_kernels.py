@@ -81,7 +81,7 @@ def test_choices_narrow_the_run() -> None:
 @pytest.mark.parametrize("op", ["forward", "backward", "maxk"])
 def test_a_wrong_implementation_is_not_timed(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if op == "maxk":
-        real_select = ours.select
+        real_select = ours.selection
         calls = iter(range(100))
 
         def select(x: torch.Tensor, k: int, implementation: str = "auto") -> Any:
@@ -89,7 +89,7 @@ def test_a_wrong_implementation_is_not_timed(op: str, monkeypatch: pytest.Monkey
                 return real_select(x, k)
             return real_select(-x, k)
 
-        monkeypatch.setattr(ours, "select", select)
+        monkeypatch.setattr(ours, "selection", select)
     else:
         real = getattr(ours, op)
 

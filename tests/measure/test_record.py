@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from maxk.core.errors import DataError
-from maxk.measure.record import Row, append, results_path, slug
+from maxk.measure.record import Row, append_results, results_path, slug
 from maxk.measure.rows import from_json, read, to_json
 
 ROW = Row(
@@ -20,9 +20,9 @@ ROW = Row(
 def test_a_row_survives_the_file(tmp_path: Path) -> None:
     other = replace(ROW, op="epoch", model="sage", layers=2, split={"select": 0.5}, against=None,
                     ratio=None)  # fmt: skip
-    (path,) = append([ROW, other], tmp_path)
+    (path,) = append_results([ROW, other], tmp_path)
     assert path == tmp_path / "nvidia-h200" / "2026-11-29-abc1234.jsonl"
-    append([ROW], tmp_path)
+    append_results([ROW], tmp_path)
     assert list(read(path, Row)) == [ROW, other, ROW]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from maxk.measure.record import Row, append
+from maxk.measure.record import Row, append_results
 from maxk.measure.words import digits, ratio_words
 
 #: Columns of a file or pipe: wide enough for every column of the table.
@@ -32,7 +32,7 @@ def follow(
     console = console if console.is_terminal else Console(width=WIDE)
     everything: list[Row] = []
     for rows in make(console.print):
-        append(rows, out)
+        append_results(rows, out)
         everything += rows
         for row in rows:
             if row.implementation in implementations and row.against is not None:

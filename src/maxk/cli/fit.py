@@ -58,12 +58,12 @@ def fit(
                 fits += approximation.fit(name, width, rule, seeds=seeds, steps=steps, device=place)
         typer.echo(f"fitted {name}", err=True)
     approximation.write(out, fits)
-    text = report.table(fits)
+    text = report.error_table(fits)
     typer.echo(text)
     if into is not None:
         insert(into, text)
     try:
-        typer.echo(f"wrote {report.draw(fits, out / 'fit.png')}")
+        typer.echo(f"wrote {report.draw_errors(fits, out / 'fit.png')}")
     except MaxKError as error:
         typer.echo(f"no picture: {error}")
     return 0

@@ -65,9 +65,9 @@ def profile(
     resolve_device(checked.device)
     found = measure(checked, profile_data(checked), ks, budget_s=budget)
     if plot is not None:
-        from maxk.bench.epochs.picture import draw
+        from maxk.bench.epochs.picture import draw_profile
 
-        draw(found, plot)
+        draw_profile(found, plot)
     if as_json:
         typer.echo(json.dumps(found.to_dict(), indent=2))
         return 0

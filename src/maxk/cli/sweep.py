@@ -113,7 +113,7 @@ def _draw(study: Study, out: Path, console: Any) -> None:
     from maxk.core.errors import DataError, MaxKError
 
     try:
-        for picture in run.draw(study, out):
+        for picture in run.draw_study(study, out):
             display.say(console, f"wrote {picture}")
     except DataError:
         raise

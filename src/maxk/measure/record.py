@@ -160,7 +160,7 @@ def results_path(root: Path, row: Row) -> Path:
     return root / slug(device) / f"{row.date}-{row.commit}.jsonl"
 
 
-def append(rows: Iterable[Row], root: Path | str) -> list[Path]:
+def append_results(rows: Iterable[Row], root: Path | str) -> list[Path]:
     """Appends rows to the files they belong to, and returns the files written.
 
     Raises:

@@ -17,7 +17,7 @@ _NAMES = {
 }
 
 
-def draw(profile: Profile, out: Path | str) -> Path:
+def draw_profile(profile: Profile, out: Path | str) -> Path:
     """Draws a profile.
 
     One bar for ReLU and one for each k, cut into select, aggregate forward, aggregate backward and

@@ -331,7 +331,7 @@ class _Field:
             calls = {"forward": ours.dense_forward(problem), "back": ours.dense_backward(problem)}
         else:
             calls = {
-                "select": ours.select(x, k),
+                "select": ours.selection(x, k),
                 "forward": ours.forward(problem),
                 "back": ours.backward(problem),
             }

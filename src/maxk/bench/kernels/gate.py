@@ -298,7 +298,7 @@ def poisoned(device: torch.device, nbytes: int) -> Iterator[None]:
         yield
 
 
-def run(call: Callable[[], object], device: torch.device, nbytes: int) -> object:
+def run_poisoned(call: Callable[[], object], device: torch.device, nbytes: int) -> object:
     """Returns the output of a call made among poisoned allocations."""
     with poisoned(device, nbytes):
         out = call()

@@ -13,7 +13,7 @@ from maxk.bench.kernels import ours
 from maxk.bench.kernels.cases import Case
 from maxk.bench.kernels.ceiling import Ceilings
 from maxk.bench.kernels.comparators import Comparator, comparators
-from maxk.bench.kernels.gate import Accuracy, Expected, GateError, Truth, judge, run
+from maxk.bench.kernels.gate import Accuracy, Expected, GateError, Truth, judge, run_poisoned
 from maxk.bench.kernels.problem import Problem, random_matrix
 from maxk.bench.show import Say
 from maxk.cbsr import CBSR
@@ -85,7 +85,7 @@ def kernels(bench: KernelBench, say: Say) -> Iterator[list[Row]]:
             truths = _Truths(graph, bench.reduce, x, grad)
             ks = [k for k in case.ks if k <= width]
             for k in ks:
-                features = ours.select(x, k)()
+                features = ours.selection(x, k)()
                 problem = Problem(graph, bench.reduce, x, grad, features)
                 mine = [c for c in chosen if c.depends_on_k or k == ks[0]]
                 rows: list[Row] = []
@@ -171,7 +171,7 @@ class _Context:
         truths: _Truths,
         truth: Expected | None,
     ) -> None:
-        out = run(call, self.bench.device, problem.grad.nbytes)
+        out = run_poisoned(call, self.bench.device, problem.grad.nbytes)
         where = f"{op} by {name} on {self.case.graph}, D = {problem.width}, k = {problem.k}"
         if op == "maxk":
             _check_selection(problem, out, where)
@@ -189,7 +189,7 @@ class _Context:
         if reason is None:
             try:
                 call = other.prepare(problem, op)
-                out = run(call, self.bench.device, problem.grad.nbytes)
+                out = run_poisoned(call, self.bench.device, problem.grad.nbytes)
                 reason = self._refute(problem, op, other, out, truths)
             except (NotImplementedError, RuntimeError) as error:
                 if isinstance(error, GateError):
@@ -261,7 +261,7 @@ def _our_call(problem: Problem, op: str, name: str) -> Callable[[], object]:
         return ours.forward(problem, name)
     if op == "backward":
         return ours.backward(problem, name)
-    return ours.select(problem.x, problem.k, name)
+    return ours.selection(problem.x, problem.k, name)
 
 
 def _judge(

@@ -11,7 +11,7 @@ from maxk.core.errors import DataError
 from maxk.measure.record import Row
 from maxk.measure.words import digits
 
-Verdict = Literal["better", "worse", "not distinguishable"]
+Outcome = Literal["better", "worse", "not distinguishable"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Change:
         return self.before.ms / self.after.ms
 
     @property
-    def verdict(self) -> Verdict:
+    def outcome(self) -> Outcome:
         """Whether the spreads (20th to 80th percentile) lie apart, and on which side."""
         old, new = _spread(self.before), _spread(self.after)
         if new[0] > old[1]:
@@ -52,7 +52,7 @@ def _spread(row: Row) -> tuple[float, float]:
     return 1 / row.ms_high, 1 / row.ms_low
 
 
-def compare(before: Iterable[Row], after: Iterable[Row]) -> list[Change]:
+def compare_rows(before: Iterable[Row], after: Iterable[Row]) -> list[Change]:
     """Returns the things that both sets measured, in the order of the second.
 
     Ratios to a contender were taken inside one process and stand comparison between days and
@@ -68,16 +68,16 @@ def compare(before: Iterable[Row], after: Iterable[Row]) -> list[Change]:
     return changes
 
 
-def table(changes: Sequence[Change]) -> str:
+def changes_table(changes: Sequence[Change]) -> str:
     """Returns the changes as a Markdown table: worse ones first, then better, then the rest."""
     rank = {"worse": 0, "better": 1, "not distinguishable": 2}
     body = []
-    for change in sorted(changes, key=lambda c: (rank[c.verdict], c.factor)):
+    for change in sorted(changes, key=lambda c: (rank[c.outcome], c.factor)):
         row = change.after
         k = "-" if row.k is None else str(row.k)
         what = [row.graph, row.op if row.model is None else f"{row.op} {row.model}"]
         what += [row.implementation, str(row.width), k, row.against or "-"]
-        numbers = [_number(change.before), _number(row), f"{change.factor:.2f}", change.verdict]
+        numbers = [_number(change.before), _number(row), f"{change.factor:.2f}", change.outcome]
         body.append(what + numbers)
     header = ["graph", "op", "implementation", "D", "k", "against", "before", "after", "factor", ""]
     return markdown(header, body)

@@ -24,7 +24,9 @@ figcaption { font-size: 13px; opacity: 0.8 }
 """
 
 
-def page(title: str, sections: Sequence[Section], pictures: Sequence[tuple[str, bytes]]) -> str:
+def html_page(
+    title: str, sections: Sequence[Section], pictures: Sequence[tuple[str, bytes]]
+) -> str:
     r"""Returns the page.
 
     Args:
@@ -33,7 +35,8 @@ def page(title: str, sections: Sequence[Section], pictures: Sequence[tuple[str, 
         pictures: Captions and PNG files.
 
     Example:
-        >>> "<td>a &lt; b</td>" in page("t", [Section("s", "| x |\n| --- |\n| a < b |", ())], [])
+        >>> section = Section("s", "| x |\n| --- |\n| a < b |", ())
+        >>> "<td>a &lt; b</td>" in html_page("t", [section], [])
         True
     """
     body = [f"<h1>{html.escape(title)}</h1>"]

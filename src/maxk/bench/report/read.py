@@ -42,7 +42,7 @@ def files(paths: Iterable[Path | str]) -> list[Path]:
     return found
 
 
-def read(paths: Iterable[Path | str]) -> list[Row]:
+def latest_rows(paths: Iterable[Path | str]) -> list[Row]:
     """Returns the rows of all files, the latest measurement of each thing only.
 
     Two rows measure the same thing when they agree in :data:`maxk.measure.record.KEY`; the later
@@ -52,7 +52,7 @@ def read(paths: Iterable[Path | str]) -> list[Row]:
     return rows.latest(found, lambda row: row.key, lambda row: row.when)
 
 
-def select(
+def filter_rows(
     measured: Iterable[Row],
     *,
     suites: tuple[str, ...] = (),

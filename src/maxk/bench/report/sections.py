@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from maxk.bench.report import trained
-from maxk.bench.report.plot import plot
-from maxk.bench.report.read import files, read
-from maxk.bench.report.table import tables
+from maxk.bench.report.plot import draw_speedups
+from maxk.bench.report.read import files, latest_rows
+from maxk.bench.report.table import row_tables
 from maxk.bench.sweep import picture, score
 from maxk.bench.sweep import run as sweeps
 from maxk.bench.sweep import tables as accuracy
@@ -58,10 +58,12 @@ def studies(paths: Sequence[Path]) -> list[tuple[Path, sweeps.Study]]:
     found: list[Path] = []
     for path in paths:
         found += sorted(path.rglob(score.SCORES)) if path.is_dir() else [path]
-    return [(f.parent, sweeps.read([f])) for f in found if f.name == score.SCORES and f.is_file()]
+    return [
+        (f.parent, sweeps.open_study([f])) for f in found if f.name == score.SCORES and f.is_file()
+    ]
 
 
-def sort(paths: Sequence[Path]) -> Inputs:
+def sort_paths(paths: Sequence[Path]) -> Inputs:
     """Reads every path as what it is; a folder of both measurements and scores gives both.
 
     Raises:
@@ -71,9 +73,9 @@ def sort(paths: Sequence[Path]) -> Inputs:
     others = [path for path in paths if path not in runs]
     measured = [path for path in others if not _only_scores(path)]
     return Inputs(
-        rows=tuple(read(measured)) if measured else (),
+        rows=tuple(latest_rows(measured)) if measured else (),
         studies=tuple(studies(others)),
-        runs=tuple(trained.read(path) for path in runs),
+        runs=tuple(trained.read_run(path) for path in runs),
     )
 
 
@@ -98,17 +100,17 @@ def sections(inputs: Inputs) -> list[Section]:
     """
     found = []
     if inputs.runs:
-        text = trained.table(inputs.runs)
+        text = trained.runs_table(inputs.runs)
         first, *others = inputs.runs
-        said = [line for other in others for line in trained.compare(first, other)]
+        said = [line for other in others for line in trained.compare_runs(first, other)]
         if said:
             text += "\n\n" + "\n".join(f"- {line}" for line in said)
         found.append(Section("Training runs", text, tuple(run.summary for run in inputs.runs)))
     for folder, study in inputs.studies:
         scores = tuple(asdict(row) for row in study.scores)
-        found.append(Section(f"Accuracy over k: {folder}", accuracy.tables(study), scores))
+        found.append(Section(f"Accuracy over k: {folder}", accuracy.study_tables(study), scores))
     if inputs.rows:
-        text = tables(inputs.rows)
+        text = row_tables(inputs.rows)
         if text:
             found.append(Section("Times", text, tuple(asdict(row) for row in inputs.rows)))
     if not found:
@@ -126,15 +128,15 @@ def pictures(inputs: Inputs) -> list[tuple[str, bytes]]:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "picture.png"
         for _, study in inputs.studies:
-            for name, part in sweeps.parts(study):
-                picture.draw(part.scores, part.verdicts, part.speeds, out)
+            for name, part in sweeps.by_dataset(study):
+                picture.draw_dataset(part.scores, part.verdicts, part.speeds, out)
                 found.append((f"{name}: accuracy and speed over k", out.read_bytes()))
         for against in _AGAINST:
             timed = [row for row in inputs.rows if row.against == against]
             if any(
                 row.k is not None and row.ratio and row.implementation == "auto" for row in timed
             ):
-                plot(timed, out, against=against)
+                draw_speedups(timed, out, against=against)
                 found.append((f"speed-up over {against} against k", out.read_bytes()))
     return found
 

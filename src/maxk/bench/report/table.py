@@ -21,7 +21,7 @@ _TITLES = {
 }
 
 
-def tables(rows: Iterable[Row], *, implementation: str = "auto") -> str:
+def row_tables(rows: Iterable[Row], *, implementation: str = "auto") -> str:
     """Returns one Markdown table for each operation, width and device.
 
     A line is what one implementation did on one graph at one k; a column ``x NAME`` is how many

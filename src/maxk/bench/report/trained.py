@@ -38,7 +38,7 @@ def is_run(path: Path) -> bool:
     return (path / SUMMARY).is_file()
 
 
-def read(folder: Path) -> Trained:
+def read_run(folder: Path) -> Trained:
     """Reads a finished run.
 
     Raises:
@@ -58,7 +58,7 @@ def read(folder: Path) -> Trained:
     return Trained(folder, summary, tests, tuple(seconds))
 
 
-def table(runs: Sequence[Trained]) -> str:
+def runs_table(runs: Sequence[Trained]) -> str:
     """Returns the runs as a Markdown table."""
     body = []
     for run in runs:
@@ -76,7 +76,7 @@ def table(runs: Sequence[Trained]) -> str:
     return markdown(header, body)
 
 
-def compare(before: Trained, after: Trained) -> list[str]:
+def compare_runs(before: Trained, after: Trained) -> list[str]:
     """Says of the score, and of the time of an epoch, whether it got better or worse.
 
     Scores are compared by a paired t-test over the seeds that both ran, times by their spread from

@@ -26,7 +26,7 @@ _LABELS = {
 }
 
 
-def draw(
+def draw_dataset(
     scores: Sequence[Score], verdicts: Sequence[Verdict], speeds: Sequence[Speed], out: Path
 ) -> Path:
     """Draws one data set, a column a model.
@@ -51,12 +51,14 @@ def draw(
         MaxKError: matplotlib is missing.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
-    figure(scores, verdicts, speeds).savefig(out, dpi=150)
+    dataset_figure(scores, verdicts, speeds).savefig(out, dpi=150)
     return out
 
 
-def figure(scores: Sequence[Score], verdicts: Sequence[Verdict], speeds: Sequence[Speed]) -> Any:
-    """Returns the picture of :func:`draw` as a matplotlib figure."""
+def dataset_figure(
+    scores: Sequence[Score], verdicts: Sequence[Verdict], speeds: Sequence[Speed]
+) -> Any:
+    """Returns the picture of :func:`draw_dataset` as a matplotlib figure."""
     if not verdicts:
         raise DataError("there is no run to draw beside one of ReLU with the same seed")
     try:

@@ -12,7 +12,7 @@ from maxk.bench.sweep.jobs import Job, Request, jobs, settings
 from maxk.bench.sweep.score import Score, Speed
 from maxk.bench.sweep.speed import speeds
 from maxk.bench.sweep.verdict import Verdict, sentences, verdicts
-from maxk.bench.sweep.work import Bench, Lost, work
+from maxk.bench.sweep.work import Lost, Runner, work
 from maxk.core.errors import DataError
 from maxk.measure import rows
 from maxk.measure.environment import device_name
@@ -107,18 +107,18 @@ def _time(request: Request, path: Path, rounds: int) -> None:
     """Times each model on each data set of which a setting has no time on this device."""
     name = device_name(resolve_device(request.device))
     known = {score.bare(s) for s in score.read_speeds(path) if s.device == name}
-    bench = Bench()
+    runner = Runner()
     for dataset in request.datasets:
         for model in request.models:
             field: list[Job] = settings(request, dataset, model)
             if all(job.setting in known for job in field):
                 continue
             log.info("timing epochs: %s on %s", model, field[0].setting.dataset)
-            _, data = bench.dataset(field[0].config)
+            _, data = runner.dataset(field[0].config)
             rows.append(path, speeds(field, data, rounds=rounds))
 
 
-def read(paths: Sequence[Path]) -> Study:
+def open_study(paths: Sequence[Path]) -> Study:
     """Returns what the folders or files of sweeps hold together; nothing is trained.
 
     Raises:
@@ -138,19 +138,19 @@ def read(paths: Sequence[Path]) -> Study:
     return Study(found, tuple(timed.values()), tuple(verdicts(found)))
 
 
-def draw(study: Study, out: Path) -> list[Path]:
+def draw_study(study: Study, out: Path) -> list[Path]:
     """Draws ``out/<dataset>.png`` for every data set, and returns the pictures.
 
     Raises:
         MaxKError: matplotlib is missing.
     """
     return [
-        picture.draw(part.scores, part.verdicts, part.speeds, out / f"{name}.png")
-        for name, part in parts(study)
+        picture.draw_dataset(part.scores, part.verdicts, part.speeds, out / f"{name}.png")
+        for name, part in by_dataset(study)
     ]
 
 
-def parts(study: Study) -> list[tuple[str, Study]]:
+def by_dataset(study: Study) -> list[tuple[str, Study]]:
     """Returns what can be drawn of each data set: under plain recipes, where there are any."""
     found = []
     for name in dict.fromkeys(v.setting.dataset for v in study.verdicts):

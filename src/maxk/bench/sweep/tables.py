@@ -13,16 +13,16 @@ from maxk.bench.sweep.verdict import (
     LEVEL,
     MARGIN,
     Verdict,
-    choices,
     interval,
     paired,
     percent,
+    smallest_ks,
 )
 from maxk.core.errors import DataError
 from maxk.nn.nonlinearities import REGULAR
 
 
-def tables(study: Study) -> str:
+def study_tables(study: Study) -> str:
     """Returns for each model and nonlinearity a table of scores and one of speeds a device.
 
     Then what a k costs over all of them, and which k to choose.
@@ -105,7 +105,7 @@ def _overview(k: int, found: Sequence[Verdict]) -> list[str]:
 
 def _choices(study: Study) -> str:
     timed = on_one_device(study.speeds)
-    found = [entry for entry in choices(study.verdicts, timed) if entry[2] is not None]
+    found = [entry for entry in smallest_ks(study.verdicts, timed) if entry[2] is not None]
     models = list(MODELS)
     found.sort(key=lambda entry: (entry[0].dataset, models.index(entry[0].model)))
     body = []
@@ -203,7 +203,7 @@ def _speed(speed: Speed | None) -> str:
     return f"**{text}**" if speed.ratio < 1 else text
 
 
-def compare(before: Iterable[Score], after: Iterable[Score]) -> str:
+def compare_sweeps(before: Iterable[Score], after: Iterable[Score]) -> str:
     """Returns what two sweeps trained alike as a table: better, worse or not distinguishable.
 
     The test is that of :func:`maxk.bench.sweep.verdict.paired`, seed by seed. The recipe may

@@ -130,7 +130,7 @@ def paired(mine: Sequence[float], other: Sequence[float]) -> tuple[float, float,
 
 
 @dataclass(frozen=True)
-class Choice:
+class SmallestK:
     """What the tests say of one model and nonlinearity on one data set.
 
     Attributes:
@@ -153,9 +153,9 @@ class Choice:
         return [k for k in worse if k > first]
 
 
-def choices(
+def smallest_ks(
     found: Sequence[Verdict], speeds: Iterable[Speed]
-) -> list[tuple[Setting, int, Choice | None]]:
+) -> list[tuple[Setting, int, SmallestK | None]]:
     """Returns for every model and nonlinearity one of its settings, its seeds, and the choice.
 
     The choice is None where no k has :data:`FEWEST` seeds.
@@ -166,23 +166,23 @@ def choices(
         if verdict.setting.k is not None:
             key = (*verdict.setting.field, verdict.setting.nonlinearity)
             groups.setdefault(key, []).append(verdict)
-    result: list[tuple[Setting, int, Choice | None]] = []
+    result: list[tuple[Setting, int, SmallestK | None]] = []
     for group in groups.values():
         enough = sorted((v for v in group if v.runs >= FEWEST), key=lambda v: v.setting.k or 0)
         equal = next((v for v in enough if v.word != "worse"), None)
         sure = next((v for v in enough if v.sure), None)
         speed = None if equal is None else timed.get(equal.setting)
-        choice = Choice(tuple(enough), equal, sure, speed) if enough else None
+        choice = SmallestK(tuple(enough), equal, sure, speed) if enough else None
         result.append((group[0].setting, max(v.runs for v in group), choice))
     return result
 
 
 def sentences(found: Sequence[Verdict], speeds: Iterable[Speed]) -> list[str]:
     """Says for every model and nonlinearity the smallest k that cannot be told from ReLU."""
-    return [_sentence(*entry) for entry in choices(found, speeds)]
+    return [_sentence(*entry) for entry in smallest_ks(found, speeds)]
 
 
-def _sentence(setting: Setting, runs: int, choice: Choice | None) -> str:
+def _sentence(setting: Setting, runs: int, choice: SmallestK | None) -> str:
     what = f"{setting.place}, {setting.model}, {setting.nonlinearity}"
     if choice is None:
         return f"{what}: too few seeds ({runs}) to tell a difference; train with --seeds 5 or more"

@@ -43,7 +43,7 @@ class Lost:
     exitcode: int | None
 
 
-class Bench:
+class Runner:
     """Trains runs one after the other and keeps the last graph between them.
 
     Args:
@@ -130,9 +130,9 @@ def work(jobs: Iterable[Job], workers: int) -> Iterator[Score | Lost]:
     """
     waiting = deque(jobs)
     if workers == 1:
-        bench = Bench()
+        runner = Runner()
         for job in waiting:
-            yield bench.score(job)
+            yield runner.score(job)
         return
     crew = [_Worker(workers) for _ in range(min(workers, len(waiting)))]
     try:
@@ -204,7 +204,7 @@ def _serve(pipe: connection.Connection, workers: int) -> None:
     # Ctrl-C reaches all processes of a terminal; the parent is the one that ends the others.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))
-    bench = Bench(workers)
+    runner = Runner(workers)
     while True:
         try:
             job = pipe.recv()
@@ -212,7 +212,7 @@ def _serve(pipe: connection.Connection, workers: int) -> None:
             return
         answer: tuple[str, object]
         try:
-            answer = "done", bench.score(job)
+            answer = "done", runner.score(job)
         except MaxKError as error:
             answer = "refused", str(error)
         except Exception:
