@@ -14,7 +14,7 @@ from maxk.measure.words import digits, ratio_words
 #: Columns of a file or pipe: wide enough for every column of the table.
 WIDE = 180
 
-#: Told what is absent, wrong or skipped, in words.
+#: Called with what is absent, wrong or skipped, in words.
 Say = Callable[[str], object]
 
 

@@ -122,7 +122,7 @@ def problems(install: Install) -> list[Problem]:
         found.append(
             Problem(
                 f"the folder {install.cache} cannot be written ({install.cache_error}), so every "
-                "process compiles its kernels anew",
+                "process compiles its kernels again",
                 "set MAXK_CACHE_DIR to a folder that you may write",
             )
         )

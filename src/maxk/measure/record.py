@@ -36,7 +36,7 @@ class Row:
         nodes: Source nodes N.
         edges: Edges E.
         width: D, columns of a dense feature row.
-        k: Kept entries a row; None where the operation has none.
+        k: Kept entries per row; None where the operation has none.
         dtype: Of the values, as ``float32``.
         device: ``cpu``, or the GPU's name.
         ms: Median.
@@ -48,7 +48,7 @@ class Row:
         ratio_high: 80th percentile of the same.
         gbps: Bytes by :mod:`maxk.measure.traffic` over the median, in GB/s.
         fraction: The time that the operation's memory accesses take alone, over the median.
-        ceiling: Which accesses: ``copy`` of its bytes, ``gather`` of one row an edge, or
+        ceiling: Which accesses: ``copy`` of its bytes, ``gather`` of one row per edge, or
             ``reduce``, one row of sums an edge.
         rounds: Rounds that the median is taken over.
         model: For epochs: ``sage``, ``gcn`` or ``gin``.
@@ -120,7 +120,7 @@ class Row:
 
     @property
     def when(self) -> tuple[str, str]:
-        """Date and time, to tell the later of two rows."""
+        """Date and time, to find the later of two rows."""
         return self.date, self.time or ""
 
     @property

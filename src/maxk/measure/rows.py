@@ -159,7 +159,7 @@ def _is_cut_short(line: str) -> bool:
     except ValueError:
         return True
     except RecursionError:
-        return False  # no row of ours: whoever reads it is told so
+        return False  # nested too deeply for a row: reading it raises the error
     return False
 
 

@@ -78,7 +78,7 @@ class Ratio:
 
 
 def percentile(samples: Sequence[float], share: float) -> float:
-    """Returns the value below which ``share`` of the samples lie, interpolated linearly.
+    """Returns the value below which ``share`` of the samples are, interpolated linearly.
 
     Example:
         >>> percentile([1.0, 2.0, 3.0], 0.5)
@@ -115,7 +115,7 @@ def interleave(
         rounds: Rounds to time, at most.
         warmup: Rounds that run first and are not recorded.
         cold: Flush the caches before each call. None means yes on a GPU and no on a CPU, where
-            the benchmark's graphs are chosen to lie inside or outside the cache.
+            the benchmark's graphs are chosen to be inside or outside the cache.
         budget_s: Stop after the round that passes this many seconds.
         least: Rounds that are timed whatever the budget.
 
@@ -184,7 +184,7 @@ class _HostClock:
         self._flush: Tensor | None = torch.empty(1 << 25) if cold else None
 
     def settle(self) -> None:
-        """Nothing runs behind the host's back on a CPU."""
+        """Nothing runs asynchronously on a CPU."""
 
     def measure(self, call: Callable[[], object]) -> float:
         if self._flush is not None:

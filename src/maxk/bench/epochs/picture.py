@@ -42,7 +42,7 @@ def draw_profile(profile: Profile, out: Path | str) -> Path:
     figure = Figure(figsize=(max(6.5, 1.1 * len(bars) + 2.5), 4.8), layout="constrained")
     axes = figure.add_subplot()
     bottoms = [0.0] * len(bars)
-    # The rest lies lowest, so that the ceiling line can be read against what stands on it.
+    # The rest is lowest, so that the ceiling line can be compared with the parts above it.
     for part in reversed(PARTS):
         heights = [bar.parts[part] for bar in bars]
         axes.bar(

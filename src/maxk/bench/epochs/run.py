@@ -142,7 +142,7 @@ def suite_tasks(
 
     Args:
         chosen: The cases.
-        device: Where the tasks will lie.
+        device: Of the tasks.
         hidden: D; None is the last width of the case.
         layers: Graph convolutions; None is the case's.
     """
@@ -194,7 +194,7 @@ def epochs(bench: EpochBench, task: Task, say: Say) -> Iterator[list[Row]]:
     Args:
         bench: What to run.
         task: What to train on.
-        say: Told what is absent or failed, in words.
+        say: Called with what is absent or failed, in words.
 
     Raises:
         GateError: Our network's loss or gradients are wrong; nothing of it is timed.
@@ -292,7 +292,7 @@ class _Field:
         return found
 
     def measure(self, k: int, public: dict[str, _Contender]) -> list[Row]:
-        """Gates ours and the masked recipe at one k, and times them beside the others."""
+        """Gates ours and the masked recipe at one k, and times them together with the others."""
         self._open_pool()
         network = self._network("maxk", k)
         truth = self._truth(network, networks.mask_activation(k))
@@ -302,18 +302,18 @@ class _Field:
             contender = self._ready(name, make, truth, own=True)
             if contender is not None:
                 ours[name] = contender
-        theirs = dict(public)
+        others = dict(public)
         if "topk-mask" in self._wanted:
             mask = self._ready(
                 "topk-mask", lambda graph: (networks.topk_mask(network, graph, k), False), truth
             )
             if mask is not None:
-                theirs["topk-mask"] = mask
+                others["topk-mask"] = mask
         del truth
-        self._drop_those_that_do_not_fit(k, ours, theirs)
+        self._drop_those_that_do_not_fit(k, ours, others)
         if not ours:
             return []
-        everyone = ours | theirs
+        everyone = ours | others
         timed = time_steps(
             {name: contender.step for name, contender in everyone.items()},
             self.bench.device,
@@ -322,14 +322,14 @@ class _Field:
             calls={name: contender.call for name, contender in everyone.items()},
             parts=[name for name in everyone if self._is_split(name, ours)],
         )
-        return self._rows(k, ours, theirs, timed)
+        return self._rows(k, ours, others, timed)
 
     def _is_split(self, name: str, ours: dict[str, _Contender]) -> bool:
         """Whether the parts of a contender's step are recorded: eager steps of this package."""
         return name in ("eager", "relu-eager") or (name == "auto" and "eager" not in ours)
 
     def _drop_those_that_do_not_fit(self, k: int, *fields: dict[str, _Contender]) -> None:
-        """Runs each beside the memory that the others hold, and leaves out who has too little."""
+        """Runs each while the others hold their memory, and leaves out those that do not fit."""
         for field in fields:
             for name in list(field):
                 try:
@@ -383,7 +383,7 @@ class _Field:
             if own and isinstance(error, GateError):
                 raise
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        # Behind the handler, whose traceback holds the contender's memory.
+        # After the handler, whose traceback holds the contender's memory.
         self._say_missing(name, reason)
         return None
 
@@ -422,12 +422,12 @@ class _Field:
         self,
         k: int,
         ours: dict[str, _Contender],
-        theirs: dict[str, _Contender],
+        others: dict[str, _Contender],
         timed: dict[str, Timed],
     ) -> list[Row]:
         task = self.task
         rows = []
-        for name, contender in (ours | theirs).items():
+        for name, contender in (ours | others).items():
             timing = timed[name].timing
             row = Row(
                 suite=self.bench.suite,
@@ -451,7 +451,7 @@ class _Field:
             )
             rows.append(row)
             if name in ours:
-                for other in theirs:
+                for other in others:
                     result = ratio(timed[other].timing, timing)
                     rows.append(
                         replace(
@@ -517,7 +517,7 @@ def _renamed(grads: dict[str, Tensor]) -> dict[str, Tensor]:
     found = {}
     for name, grad in grads.items():
         own = name.removeprefix("network.")
-        for theirs, ours in _DGL_NAMES.items():
-            own = own.replace(theirs, ours)
+        for others, ours in _DGL_NAMES.items():
+            own = own.replace(others, ours)
         found[own] = grad.double()
     return found

@@ -53,7 +53,7 @@ class Rule:
         """Reads ``1/4`` as a share and ``2`` as a fixed number.
 
         Raises:
-            ConfigError: it is neither, or the share does not lie in (0, 1].
+            ConfigError: it is neither, or the share is not in (0, 1].
 
         Example:
             >>> Rule.parse("1/4").k(10), Rule.parse("2").k(10)
@@ -118,7 +118,7 @@ class Fit:
 
 
 class Networks(nn.Module):
-    """Networks with one hidden layer, one a seed.
+    """Networks with one hidden layer, one per seed.
 
     Args:
         inputs: Dimensions of x, d.
@@ -185,7 +185,7 @@ def fit(
         device: Where.
 
     Returns:
-        One result a seed.
+        One result per seed.
 
     Raises:
         ConfigError: the function is unknown.
@@ -209,7 +209,7 @@ def fit(
     y = target(x)
     for _ in range(steps):
         optimizer.zero_grad()
-        # A sum over the networks: none of them feels another.
+        # A sum over the networks: none of them affects another.
         loss = (networks(x) - y).square().mean(dim=1).sum()
         loss.backward()
         optimizer.step()

@@ -26,16 +26,16 @@ def error_table(fits: Sequence[Fit]) -> str:
     for (function, name), group in _lines(fits).items():
         line = [function, name]
         for width in widths:
-            mine = [fit for fit in group if fit.width == width]
-            rmse = statistics.median(fit.rmse for fit in mine)
-            worst = statistics.median(fit.worst for fit in mine)
+            selected = [fit for fit in group if fit.width == width]
+            rmse = statistics.median(fit.rmse for fit in selected)
+            worst = statistics.median(fit.worst for fit in selected)
             line.append(f"{rmse:.1e} ({worst:.1e})")
         body.append(line)
     return markdown(["function", "hidden layer", *(f"H = {width}" for width in widths)], body)
 
 
 def draw_errors(fits: Sequence[Fit], out: Path) -> Path:
-    """Draws the error over the width, a panel a function: median of the seeds, and their range.
+    """Draws the error over the width, one panel per function: median of the seeds, and their range.
 
     Raises:
         MaxKError: matplotlib is missing.

@@ -25,7 +25,7 @@ class Case:
         graph: Name, as rows carry it.
         config: What the seeded generator draws.
         widths: D of the features.
-        ks: Kept entries a row; those above a width are left out there.
+        ks: Kept entries per row; those above a width are left out there.
         layers: Graph convolutions of the epoch benchmark's model; its hidden width is the last of
             ``widths``.
     """

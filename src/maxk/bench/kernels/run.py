@@ -68,7 +68,7 @@ def kernels(bench: KernelBench, say: Say) -> Iterator[list[Row]]:
 
     Args:
         bench: What to run.
-        say: Told what is absent, wrong or skipped, in words.
+        say: Called with what is absent, wrong or skipped, in words.
 
     Raises:
         GateError: One of our implementations is wrong; nothing of that problem is timed.
@@ -87,10 +87,10 @@ def kernels(bench: KernelBench, say: Say) -> Iterator[list[Row]]:
             for k in ks:
                 features = ours.selection(x, k)()
                 problem = Problem(graph, bench.reduce, x, grad, features)
-                mine = [c for c in chosen if c.depends_on_k or k == ks[0]]
+                others = [c for c in chosen if c.depends_on_k or k == ks[0]]
                 rows: list[Row] = []
                 for op in bench.ops:
-                    rows += context.measure(problem, op, mine, truths)
+                    rows += context.measure(problem, op, others, truths)
                 if k == ks[0]:
                     rows += _dense_rows(rows)
                 yield rows
@@ -151,9 +151,9 @@ class _Context:
         del truth
         for other in against:
             if op in other.ops:
-                theirs = self._gate_theirs(problem, op, other, truths)
-                if theirs is not None:
-                    calls[other.name] = theirs
+                call_of_other = self._gate_comparator(problem, op, other, truths)
+                if call_of_other is not None:
+                    calls[other.name] = call_of_other
         times = interleave(
             calls,
             device=self.bench.device,
@@ -180,7 +180,7 @@ class _Context:
         if not accuracy.passed:
             raise GateError(f"{where} is wrong ({accuracy}); nothing was timed")
 
-    def _gate_theirs(
+    def _gate_comparator(
         self, problem: Problem, op: str, other: Comparator, truths: _Truths
     ) -> Callable[[], object] | None:
         """Returns the comparator's call, or None (and says why) where it cannot or must not run."""
@@ -249,8 +249,8 @@ class _Context:
         return rows
 
 
-def _compare(row: Row, name: str, theirs: Timing, timing: Timing) -> Row:
-    result = ratio(theirs, timing)
+def _compare(row: Row, name: str, baseline: Timing, timing: Timing) -> Row:
+    result = ratio(baseline, timing)
     return replace(
         row, against=name, ratio=result.value, ratio_low=result.low, ratio_high=result.high
     )

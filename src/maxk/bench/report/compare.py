@@ -1,4 +1,4 @@
-"""Two sets of rows -> what got better, what got worse, and what cannot be told apart."""
+"""Two sets of rows -> what got better, what got worse, and what is not significantly different."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Change:
 
     @property
     def outcome(self) -> Outcome:
-        """Whether the spreads (20th to 80th percentile) lie apart, and on which side."""
+        """Whether the spreads (20th to 80th percentile) are disjoint, and on which side."""
         old, new = _spread(self.before), _spread(self.after)
         if new[0] > old[1]:
             return "better"
@@ -55,8 +55,8 @@ def _spread(row: Row) -> tuple[float, float]:
 def compare_rows(before: Iterable[Row], after: Iterable[Row]) -> list[Change]:
     """Returns the things that both sets measured, in the order of the second.
 
-    Ratios to a contender were taken inside one process and stand comparison between days and
-    machines of a kind; bare milliseconds only on one and the same machine.
+    Ratios to a contender were taken inside one process and can be compared between days and
+    machines of one kind; bare milliseconds only on the same machine.
 
     Raises:
         DataError: The sets have nothing in common.

@@ -45,10 +45,10 @@ def html_page(
         body += [_block(block) for block in section.text.split("\n\n") if block.strip()]
     for caption, png in pictures:
         data = base64.b64encode(png).decode()
-        told = html.escape(caption)
+        text = html.escape(caption)
         body.append(
-            f'<figure><img alt="{told}" src="data:image/png;base64,{data}">'
-            f"<figcaption>{told}</figcaption></figure>"
+            f'<figure><img alt="{text}" src="data:image/png;base64,{data}">'
+            f"<figcaption>{text}</figcaption></figure>"
         )
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'

@@ -10,7 +10,7 @@ from maxk.core.errors import DataError
 from maxk.measure import rows
 from maxk.measure.record import Row
 
-#: Folders of scores and of errors beside the folders of times.
+#: Folders of scores and of errors next to the folders of times.
 OTHERS = ("accuracy", "approximation")
 
 

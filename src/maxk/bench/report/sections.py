@@ -54,7 +54,7 @@ class Inputs:
 
 
 def studies(paths: Sequence[Path]) -> list[tuple[Path, sweeps.Study]]:
-    """Returns the sweeps that lie in the paths, each with its folder."""
+    """Returns the sweeps in the paths, each with its folder."""
     found: list[Path] = []
     for path in paths:
         found += sorted(path.rglob(score.SCORES)) if path.is_dir() else [path]
@@ -80,7 +80,7 @@ def sort_paths(paths: Sequence[Path]) -> Inputs:
 
 
 def _only_scores(path: Path) -> bool:
-    """Whether a sweep lies here and no measurement of times does."""
+    """Whether this holds a sweep and no measurement of times."""
     if not path.is_dir():
         return path.name == score.SCORES
     if not studies([path]):
@@ -102,9 +102,9 @@ def sections(inputs: Inputs) -> list[Section]:
     if inputs.runs:
         text = trained.runs_table(inputs.runs)
         first, *others = inputs.runs
-        said = [line for other in others for line in trained.compare_runs(first, other)]
-        if said:
-            text += "\n\n" + "\n".join(f"- {line}" for line in said)
+        changes = [line for other in others for line in trained.compare_runs(first, other)]
+        if changes:
+            text += "\n\n" + "\n".join(f"- {line}" for line in changes)
         found.append(Section("Training runs", text, tuple(run.summary for run in inputs.runs)))
     for folder, study in inputs.studies:
         scores = tuple(asdict(row) for row in study.scores)

@@ -87,7 +87,7 @@ def markdown(header: Sequence[str], body: Sequence[Sequence[str]]) -> str:
 
 
 def insert(page: Path, text: str) -> None:
-    """Replaces what stands between :data:`START` and :data:`END` of a page.
+    """Replaces what is between :data:`START` and :data:`END` of a page.
 
     Raises:
         DataError: The page is missing or has not exactly one such pair.

@@ -33,14 +33,14 @@ class Request:
         datasets: Names or paths.
         ks: Kept entries; those above a recipe's hidden width are left out.
         models: Of :data:`maxk.bench.models.MODELS`.
-        nonlinearities: Of :data:`NONLINEARITIES`; ReLU always comes along.
+        nonlinearities: Of :data:`NONLINEARITIES`; ReLU is always included.
         seeds: Runs of each setting, with seeds from 0.
         groups: Most blocks of columns of ``maxk-grouped``; at each k the largest number up to it
             that divides k and the width.
         recipes: Folder of ``<dataset>-<model>.toml``; a data set without one runs with the
             defaults of ``maxk train``.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
-        overrides: Settings that win over every recipe; rows carry them behind the recipe's name.
+        overrides: Settings that win over every recipe; rows carry them after the recipe's name.
     """
 
     datasets: tuple[str, ...]
@@ -132,9 +132,9 @@ def _recipe(request: Request, dataset: str, model: str) -> tuple[str, dict[str, 
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from None
     table.update(_without_varied(request.overrides))
-    told = {name: value for name, value in sorted(table.items()) if name not in _PLACE}
+    fixed = {name: value for name, value in sorted(table.items()) if name not in _PLACE}
     table["device"] = request.device
-    digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:8]
+    digest = hashlib.sha256(json.dumps(fixed).encode()).hexdigest()[:8]
     words = [path.name] if path.exists() else []
     words += [
         f"{name.replace('_', '-')}={str(value).lower() if isinstance(value, bool) else value}"

@@ -29,10 +29,10 @@ _LABELS = {
 def draw_dataset(
     scores: Sequence[Score], verdicts: Sequence[Verdict], speeds: Sequence[Speed], out: Path
 ) -> Path:
-    """Draws one data set, a column a model.
+    """Draws one data set, one column per model.
 
     Above, mean and sample deviation of the test score over the seeds; the line with a band is ReLU.
-    A hollow marker is a score that the paired test tells from ReLU's for the worse, a cross one of
+    A hollow marker is a score that the paired test finds worse than ReLU's, a cross one of
     too few seeds. Below, how many times as fast an epoch is; the dotted line is Amdahl's ceiling,
     ReLU's epoch without the time of its aggregations. MaxK can pass it: it has less to drop, too.
 
@@ -74,8 +74,8 @@ def dataset_figure(
     axes: Any = page.subplots(rows, len(fields), squeeze=False, sharex="col")
     metric = METRIC_NAMES[scores[0].metric]
     for column, field in enumerate(fields):
-        mine = [v for v in verdicts if v.setting.field == field]
-        _scores(axes[0][column], mine)
+        selected = [v for v in verdicts if v.setting.field == field]
+        _scores(axes[0][column], selected)
         axes[0][column].set_title(MODELS[field[1]].title)
         if speeds:
             _speeds(axes[1][column], [s for s in speeds if s.field == field])

@@ -1,4 +1,4 @@
-"""A sweep from what was asked for to its files: train what is missing, time it, tell, draw."""
+"""A sweep from the request to its files: train what is missing, time it, compare, draw."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from maxk.train.setup import resolve_device
 
 log = logging.getLogger(__name__)
 
-#: Told (runs done, runs asked for, the run just done) after every run.
+#: Called with (runs done, runs requested, the run just done) after every run.
 OnRun = Callable[[int, int, Score], object]
 
 
@@ -31,7 +31,7 @@ class Study:
     Attributes:
         scores: The runs.
         speeds: Times of an epoch, of one device or of several; none where they were not measured.
-        verdicts: Each setting beside ReLU.
+        verdicts: Each setting compared with ReLU.
         lost: Runs that went with their worker, in this call.
     """
 
@@ -65,7 +65,7 @@ def sweep(
         workers: Processes that train at a time.
         time_epochs: Time the epochs.
         rounds: Of that timing.
-        on_run: Told of each run.
+        on_run: Called after each run.
 
     Raises:
         MaxKError: a run is not possible, or the folder cannot be written.
@@ -93,12 +93,12 @@ def sweep(
     if time_epochs:
         _time(request, out / score.SPEEDS, rounds)
     scores = [known[job.key] for job in wanted if job.key in known]
-    mine = {job.setting for job in wanted}
+    selected = {job.setting for job in wanted}
     device = device_name(resolve_device(request.device))
     timed = [
         s
         for s in score.read_speeds(out / score.SPEEDS)
-        if s.device == device and score.bare(s) in mine
+        if s.device == device and score.bare(s) in selected
     ]
     return Study(tuple(scores), tuple(timed), tuple(verdicts(scores)), lost)
 
@@ -154,8 +154,8 @@ def by_dataset(study: Study) -> list[tuple[str, Study]]:
     """Returns what can be drawn of each data set: under plain recipes, where there are any."""
     found = []
     for name in dict.fromkeys(v.setting.dataset for v in study.verdicts):
-        mine = [v for v in study.verdicts if v.setting.dataset == name]
-        plain = [v for v in mine if v.setting.place == name] or mine
+        selected = [v for v in study.verdicts if v.setting.dataset == name]
+        plain = [v for v in selected if v.setting.place == name] or selected
         fields = {v.setting.field for v in plain}
         scores = [row for row in study.scores if row.field in fields]
         speeds = [row for row in study.speeds if row.field in fields]

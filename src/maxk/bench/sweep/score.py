@@ -1,4 +1,4 @@
-"""What one finished run is: a score, one JSON object a line, and the file it is kept in."""
+"""What one finished run is: a score, one JSON object per line, and the file it is kept in."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Setting:
         dataset: Name of the data set.
         model: ``sage``, ``gcn`` or ``gin``.
         nonlinearity: Its name.
-        k: Kept entries a row, or as many on average; None for ``relu``.
+        k: Kept entries per row, or as many on average; None for ``relu``.
         groups: Blocks of columns that share k; None where nothing is stored as CBSR.
-        recipe: File of the settings, and what was set beside it, as ``cora-gcn.toml layers=3``;
+        recipe: File of the settings, and what was set in addition, as ``cora-gcn.toml layers=3``;
             empty for the defaults.
         settings: Digest of what the recipe says, so that another recipe is another setting.
     """
@@ -42,7 +42,7 @@ class Setting:
 
     @property
     def place(self) -> str:
-        """The data set, with what was set beside the recipe."""
+        """The data set, with what was set in addition to the recipe."""
         changed = " ".join(word for word in self.recipe.split() if not word.endswith(".toml"))
         return f"{self.dataset} ({changed})" if changed else self.dataset
 
@@ -100,7 +100,7 @@ class Score(Setting):
 
 @dataclass(frozen=True)
 class Speed(Setting):
-    """An epoch of one setting, timed alone on the device, beside ReLU's.
+    """An epoch of one setting, timed alone on the device, compared with ReLU's.
 
     Attributes:
         ms: Median of a training step in milliseconds.

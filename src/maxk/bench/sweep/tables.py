@@ -23,13 +23,13 @@ from maxk.nn.nonlinearities import REGULAR
 
 
 def study_tables(study: Study) -> str:
-    """Returns for each model and nonlinearity a table of scores and one of speeds a device.
+    """Returns for each model and nonlinearity a table of scores and one of speeds per device.
 
     Then what a k costs over all of them, and which k to choose.
 
-    A line is a data set, a column a k; "ReLU passes" is the share of hidden entries that are
-    positive. A score that the paired test tells from ReLU's is bold where it is worse and carries
-    ``+`` where it is better; the others cannot be told from ReLU's. A number in brackets is that of
+    A line is a data set, a column is a k; "ReLU passes" is the share of hidden entries that are
+    positive. A score that the paired test finds worse than ReLU's is bold, a better one carries
+    ``+``; the others are not significantly different. A number in brackets is that of
     the seeds where it is smaller than in the rest of the line.
     """
     parts = []
@@ -37,17 +37,17 @@ def study_tables(study: Study) -> str:
         (v.setting.model, v.setting.nonlinearity) for v in study.verdicts if v.setting.k
     )
     for model, nonlinearity in sorted(kinds, key=lambda kind: list(MODELS).index(kind[0])):
-        mine = [
+        selected = [
             v
             for v in study.verdicts
             if v.setting.model == model and v.setting.nonlinearity == nonlinearity
         ]
         parts.append(f"**{MODELS[model].title}, {nonlinearity}**: test score in percent\n\n"
-                     + _scores(mine, study.scores))  # fmt: skip
+                     + _scores(selected, study.scores))  # fmt: skip
         if nonlinearity not in REGULAR:
             parts.append(
                 f"**{MODELS[model].title}, {nonlinearity}**: entries that pass in training, in "
-                f"percent of D; MaxK stores 100 k / D\n\n" + _passing(mine, study.scores)
+                f"percent of D; MaxK stores 100 k / D\n\n" + _passing(selected, study.scores)
             )
         timed = [s for s in study.speeds if (s.model, s.nonlinearity) == (model, nonlinearity)]
         for device in dict.fromkeys(s.device for s in timed):
@@ -71,10 +71,10 @@ def study_tables(study: Study) -> str:
 def _overviews(verdicts: Sequence[Verdict]) -> list[str]:
     """For each nonlinearity, the verdicts of every k counted over the graphs and models."""
     parts = []
-    mine = [v for v in verdicts if v.setting.k and v.runs >= FEWEST]
-    for nonlinearity in dict.fromkeys(v.setting.nonlinearity for v in mine):
+    selected = [v for v in verdicts if v.setting.k and v.runs >= FEWEST]
+    for nonlinearity in dict.fromkeys(v.setting.nonlinearity for v in selected):
         by_k: dict[int, list[Verdict]] = {}
-        for v in mine:
+        for v in selected:
             if v.setting.nonlinearity == nonlinearity:
                 by_k.setdefault(v.setting.k or 0, []).append(v)
         if max(map(len, by_k.values())) > 1:
@@ -214,12 +214,12 @@ def compare_sweeps(before: Iterable[Score], after: Iterable[Score]) -> str:
     """
     old, new = _by_setting(before), _by_setting(after)
     body = []
-    for setting, mine in new.items():
-        theirs = old.get(setting, {})
-        seeds = sorted(mine.keys() & theirs.keys())
+    for setting, new_scores in new.items():
+        old_scores = old.get(setting, {})
+        seeds = sorted(new_scores.keys() & old_scores.keys())
         if len(seeds) < 2:
             continue
-        a, b = [theirs[s] for s in seeds], [mine[s] for s in seeds]
+        a, b = [old_scores[s] for s in seeds], [new_scores[s] for s in seeds]
         low, high, p = paired(b, a)
         difference = (sum(b) - sum(a)) / len(seeds)
         word = "not distinguishable" if p >= LEVEL else "better" if difference > 0 else "worse"

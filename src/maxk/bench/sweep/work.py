@@ -1,4 +1,4 @@
-"""Runs -> scores: in this process, or in several that hand theirs back one by one.
+"""Runs -> scores: in this process, or in several that hand child_end back one by one.
 
 A worker trains many runs one after the other: interpreter, kernels, data set and graph are there
 from the second on. Only the parent writes, so a worker that is killed takes one run with it.
@@ -47,7 +47,7 @@ class Runner:
     """Trains runs one after the other and keeps the last graph between them.
 
     Args:
-        workers: Processes that train at a time, as rows tell it.
+        workers: Processes that train at a time, as rows record it.
     """
 
     def __init__(self, workers: int = 1) -> None:
@@ -71,7 +71,7 @@ class Runner:
         if device.type == "cuda":
             # Memory of a CUDA graph that is gone, which the other workers may need.
             torch.cuda.empty_cache()
-        told = asdict(outcome)
+        result = asdict(outcome)
         return Score(
             **{f.name: getattr(job.setting, f.name) for f in fields(Setting)},
             seed=config.seed,
@@ -80,7 +80,7 @@ class Runner:
             hidden=config.hidden,
             layers=config.layers,
             workers=self._workers,
-            **told,
+            **result,
             **self._facts,
         )
 
@@ -126,7 +126,7 @@ def work(jobs: Iterable[Job], workers: int) -> Iterator[Score | Lost]:
         workers: Processes; 1 trains in this one.
 
     Raises:
-        MaxKError: a run is not possible; what was yielded before stands.
+        MaxKError: a run is not possible; what was yielded before is valid.
     """
     waiting = deque(jobs)
     if workers == 1:
@@ -161,10 +161,10 @@ class _Worker:
     def __init__(self, workers: int) -> None:
         # A forked child cannot use a GPU that its parent has touched.
         context = get_context("spawn")
-        self.pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, workers), daemon=True)
+        self.pipe, child_end = context.Pipe()
+        self._process = context.Process(target=_serve, args=(child_end, workers), daemon=True)
         self._process.start()
-        theirs.close()
+        child_end.close()
         self.job: Job | None = None
 
     def take(self, job: Job) -> None:
