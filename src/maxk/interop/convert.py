@@ -14,6 +14,7 @@ from maxk.interop.layers import check_no_hooks, is_convolution, replacement
 from maxk.interop.recorded import recorded
 from maxk.interop.report import ConversionReport, Converted
 from maxk.interop.trace import OTHER_MODULES, Dropout, Rewriter, record
+from maxk.interop.trim import TrimToLayer
 from maxk.nn.conv import GINConv
 from maxk.nn.maxk import MaxK
 
@@ -167,6 +168,8 @@ def _convert_basic_gnn(
         check_k(k, model.hidden_channels)
     model.act = MaxK(k, compressed=True)
     model.dropout = Dropout(model.dropout.p).train(model.dropout.training)
+    if not isinstance(model._trim, TrimToLayer):
+        model._trim = TrimToLayer(model._trim).train(model.training)
     rows = []
     for i, layer in enumerate(layers):
         model.convs[i] = layer
