@@ -249,12 +249,6 @@ def _read_state(path: Path) -> dict[str, Any]:
     return state
 
 
-def for_device(optimizer: Mapping[str, Any], flags: Mapping[str, bool]) -> dict[str, Any]:
-    """The saved state of Adam with the flags of this device in place of those it was saved with."""
-    groups = [{**group, **flags} for group in optimizer["param_groups"]]
-    return {**optimizer, "param_groups": groups}
-
-
 def on_cpu(model: nn.Module) -> dict[str, Tensor]:
     """Copies the weights, since the model's own change with the next step."""
     return {n: t.detach().to("cpu", copy=True) for n, t in model.state_dict().items()}

@@ -20,10 +20,8 @@ from maxk.core.errors import CheckpointError, DataError, TrainingError
 from maxk.data.dataset import Dataset, Evaluator
 from maxk.device.compiling import run_clock
 from maxk.measure.memory import peak_memory, reset_peak_memory
-from maxk.ops import dispatch
-from maxk.ops.dispatch import Recorder
 from maxk.train import advice, metrics
-from maxk.train.checkpoint import changed_parts, contents, copied, for_device, on_cpu
+from maxk.train.checkpoint import changed_parts, contents, copied, on_cpu
 from maxk.train.config import TrainConfig
 from maxk.train.diagnosis import all_finite, first_fault
 from maxk.train.isolation import drawing, first_random, numerics
@@ -37,15 +35,15 @@ from maxk.train.setup import (
     set_k,
     uncapturable,
 )
-from maxk.train.step import Captured
+from maxk.train.step import Captured, Step, Target
 
 log = logging.getLogger(__name__)
 
-#: Epochs whose kernels are compiled and matrices made; their time is nobody's.
+#: Epochs in which kernels are compiled and matrices made; their time stands for no other epoch.
 WARM_UP = 2
-#: Epochs behind them that are split into select, aggregate and rest: on a GPU every operation waits
-#: for the device there. A CUDA graph, which has no operations to tell apart, starts behind them.
-SPLIT = 3
+#: Epochs after them whose time is split into select, aggregate and rest: on a GPU every operation
+#: waits for the device there. A CUDA graph, which has no separate operations, starts after them.
+MEASURED = 3
 
 
 @dataclass(frozen=True)
@@ -83,11 +81,6 @@ class Best:
     val: float
     test: float
     weights: dict[str, Tensor]
-
-
-def shares(record: Recorder | None) -> tuple[float | None, float | None]:
-    """The recorded seconds of select and aggregate; None where nothing was recorded."""
-    return (None, None) if record is None else (record.select, record.aggregate)
 
 
 def median(values: list[Any]) -> float | None:
@@ -166,12 +159,9 @@ class Trainer:
         self._random = first_random(config.seed, self.device)
         self.model = build_model(config, self.dataset, self._random).to(self.device)
         self._forward = self._callable()
-        # On a GPU one kernel serves all parameters, and the step count may live in a CUDA graph;
-        # with and without a graph alike, so that the results agree bit for bit.
-        cuda = self.device.type == "cuda"
-        self._adam: dict[str, Any] = {"fused": cuda, "capturable": cuda}
-        self._optimizer = torch.optim.Adam(
-            self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay, **self._adam
+        target = Target(self._nodes["train"], self._labels["train"])
+        self._step = Step(
+            self.model, self._logits, target, lr=config.lr, weight_decay=config.weight_decay
         )
 
     def _callable(self) -> Callable[..., Tensor]:
@@ -261,8 +251,8 @@ class Trainer:
         with memory, self._isolated():
             self._capture_when_warm()
             start = self._clock()
-            with self._recorder() as record:
-                loss = float(self._captured[0]() if self._captured else self._step())
+            result, parts = self._train()
+            loss = float(result)
             seconds = self._clock() - start
             if not math.isfinite(loss):
                 raise TrainingError(self._diverged("loss", loss, training=True))
@@ -271,22 +261,21 @@ class Trainer:
             scores = self._scores(logits)
             seconds_evaluate = self._clock() - start
         self._warm += 1
-        select, aggregate = shares(record)
-        result = Epoch(
+        record = Epoch(
             epoch=self.epoch + 1,
             loss=loss,
             **scores,
             seconds=seconds,
             seconds_evaluate=seconds_evaluate,
-            seconds_select=select,
-            seconds_aggregate=aggregate,
+            seconds_select=parts["select"] if parts else None,
+            seconds_aggregate=parts["forward"] + parts["backward"] if parts else None,
         )
-        if result.epoch > self.config.anneal and (self.best is None or result.val > self.best.val):
-            self.best = Best(result.epoch, result.val, result.test, on_cpu(self.model))
-        self.history.append(result)
+        if record.epoch > self.config.anneal and (self.best is None or record.val > self.best.val):
+            self.best = Best(record.epoch, record.val, record.test, on_cpu(self.model))
+        self.history.append(record)
         self._peak = max(self._peak, peak_memory(self.device))
-        self._log(result)
-        return result
+        self._log(record)
+        return record
 
     def close_loggers(self, status: str = "success") -> None:
         """Ends the loggers; training on opens them again.
@@ -368,7 +357,7 @@ class Trainer:
         """Returns all that :meth:`load_state` needs to continue bit for bit, on the CPU."""
         best = self.best
         with numerics(self.config):
-            weights, moments = on_cpu(self.model), copied(self._optimizer.state_dict())
+            weights, moments = on_cpu(self.model), copied(self._step.optimizer.state_dict())
         return {
             "epoch": self.epoch,
             "shape": self._shape(),
@@ -423,7 +412,7 @@ class Trainer:
             )
         try:
             self.model.load_state_dict(state["model"])
-            self._optimizer.load_state_dict(for_device(state["optimizer"], self._adam))
+            self._step.load_optimizer(state["optimizer"])
         except (RuntimeError, ValueError) as error:
             raise CheckpointError("the checkpoint holds the weights of another model") from error
         for name in self._random:
@@ -485,19 +474,16 @@ class Trainer:
                 self._greeted.append(logger)
             logger.log_metrics({"loss": told["loss"], **scores, **told}, step)
 
-    def _step(self) -> Tensor:
-        """One step of Adam; returns the loss, still on the device."""
-        self.model.train()
-        self._optimizer.zero_grad(set_to_none=True)
-        logits = self._logits()
-        # The gradient of index_select adds rows; that of [nodes] sorts the node ids first.
-        loss = metrics.loss(logits.index_select(0, self._nodes["train"]), self._labels["train"])
-        if self.device.type == "cpu" and not bool(loss.isfinite()):
-            # A step would spoil the weights; on a GPU to look would be to wait.
-            return loss.detach()
-        loss.backward()  # type: ignore[no-untyped-call]
-        self._optimizer.step()
-        return loss.detach()
+    def _train(self) -> tuple[Tensor, dict[str, float]]:
+        """Makes one step; returns the loss, on the device, and where the time went if measured."""
+        if self._captured:
+            return self._captured[0](), {}
+        # A compiled model calls no operation by name, and a CUDA graph none at all. On a GPU each
+        # record waits for the device, so a few epochs after the warm-up stand for all.
+        few = WARM_UP <= self._warm < WARM_UP + MEASURED
+        if self.config.compile or (self.device.type == "cuda" and not few):
+            return self._step(), {}
+        return self._step.measured()
 
     def _predict(self) -> Tensor:
         self.model.eval()
@@ -513,7 +499,7 @@ class Trainer:
 
     def _capture_when_warm(self) -> None:
         """Records step and prediction as CUDA graphs, once the operations were seen and split."""
-        if self._captured or self._warm < WARM_UP + SPLIT or not self.config.cuda_graph:
+        if self._captured or self._warm < WARM_UP + MEASURED or not self.config.cuda_graph:
             return
         if self.device.type != "cuda" or uncapturable(self.dataset, self.device):
             return
@@ -576,14 +562,6 @@ class Trainer:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         return run_clock()
-
-    def _recorder(self) -> contextlib.AbstractContextManager[Any]:
-        # A compiled model calls no operation by name, and a CUDA graph none at all. On a GPU each
-        # record waits for the device, so a few epochs behind the warm-up stand for all.
-        few = WARM_UP <= self._warm < WARM_UP + SPLIT
-        if self.config.compile or (self.device.type == "cuda" and not few):
-            return contextlib.nullcontext()
-        return dispatch.record()
 
 
 def _trainable(dataset: Dataset) -> Dataset:
