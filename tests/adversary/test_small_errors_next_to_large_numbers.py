@@ -16,10 +16,10 @@ from maxk.bench.kernels import ours, run
 from maxk.bench.kernels.cases import Case
 from maxk.bench.kernels.gate import GateError, Truth, fixed_step, judge
 from maxk.bench.kernels.run import KernelBench, kernels
-from maxk.bench.step import Step
 from maxk.data.synthetic import SyntheticConfig
 from maxk.nn.models import GIN
 from maxk.ops.maxk import reference
+from maxk.train.step import Step
 
 NODES, WIDTH, K = 400, 64, 8
 CASE = Case("little", SyntheticConfig(nodes=60, degree=6.0), widths=(12,), ks=(3,))
@@ -180,7 +180,7 @@ def test_a_wrong_gradient_of_one_parameter_does_not_pass(
     name: str, factor: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spoiled(monkeypatch, (name,), factor)
-    monkeypatch.setattr(epoch, "interleave", lambda *args, **kwargs: pytest.fail("it was timed"))
+    monkeypatch.setattr(epoch, "time_steps", lambda *args, **kwargs: pytest.fail("it was timed"))
     bench = EpochBench("quick", torch.device("cpu"), ks=(3,), models=("gin",), rounds=1)
     task = case_task(EPOCH_CASE, 12, torch.device("cpu"))
     with pytest.raises(GateError, match=rf"auto gin on little is wrong: .*{name}"):
