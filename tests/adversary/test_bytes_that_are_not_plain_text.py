@@ -18,7 +18,7 @@ import torch
 from maxk.core.errors import ConfigError, DataError
 from maxk.data.load import load
 from maxk.graph.files import load_graph, read_edge_list, read_table
-from maxk.measure import record
+from maxk.measure import record, rows
 from maxk.train.config import TrainConfig
 
 MARK = codecs.BOM_UTF8
@@ -65,7 +65,7 @@ def test_a_mark_in_front_of_labels_rows_and_facts_is_skipped(tmp_path: Path) -> 
     np.savez(tmp_path / "g.npz", edge_index=[[0], [1]], y=[0, 1, 0], meta=np.array(meta))
     assert load(tmp_path / "g.npz").name == "small"
     (tmp_path / "rows.jsonl").write_bytes(MARK)
-    assert list(record.read(tmp_path / "rows.jsonl")) == []
+    assert list(rows.read(tmp_path / "rows.jsonl", record.Row)) == []
 
 
 @pytest.mark.parametrize("name", ["e.txt", "e.csv.gz"])
