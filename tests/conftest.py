@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import torch
 
+import torch_state
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
@@ -42,6 +44,8 @@ def choose_examples(long: bool) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     choose_examples(config.getoption("--long"))
+    # Every test starts from these random numbers.
+    torch.manual_seed(0)
     # One thread a worker where several run: two pools of spinning threads stop each other.
     threads = min(1 if hasattr(config, "workerinput") else 2, torch.get_num_threads())
     torch.set_num_threads(threads)
@@ -112,6 +116,14 @@ def implementation(request: pytest.FixtureRequest) -> str:
 def device(implementation: str) -> torch.device:
     """The device that an implementation runs on."""
     return torch.device("cuda" if implementation == "cuda" else "cpu")
+
+
+@pytest.fixture(autouse=True)
+def same_torch() -> Iterator[None]:
+    """Puts back what a test sets of torch, so that none depends on those before it."""
+    before = torch_state.snapshot()
+    yield
+    torch_state.restore(before)
 
 
 @pytest.fixture(autouse=True)

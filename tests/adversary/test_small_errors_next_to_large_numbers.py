@@ -16,10 +16,10 @@ from maxk.bench.kernels import ours, run
 from maxk.bench.kernels.cases import Case
 from maxk.bench.kernels.gate import GateError, Truth, fixed_step, judge
 from maxk.bench.kernels.run import KernelBench, kernels
-from maxk.bench.step import Step
 from maxk.data.synthetic import SyntheticConfig
 from maxk.nn.models import GIN
 from maxk.ops.maxk import reference
+from maxk.train.step import Step
 
 NODES, WIDTH, K = 400, 64, 8
 CASE = Case("little", SyntheticConfig(nodes=60, degree=6.0), widths=(12,), ks=(3,))

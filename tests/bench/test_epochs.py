@@ -13,11 +13,11 @@ from maxk.bench.epochs import run as epoch
 from maxk.bench.epochs.run import EpochBench, Task, case_task, epochs
 from maxk.bench.kernels.cases import Case
 from maxk.bench.kernels.gate import GateError
-from maxk.bench.step import Step
 from maxk.data.synthetic import SyntheticConfig
 from maxk.measure.record import Row
 from maxk.measure.rows import from_json, to_json
 from maxk.nn.models import GCN, GIN, GraphSAGE
+from maxk.train.step import Step
 
 CPU = torch.device("cpu")
 CASE = Case("little", SyntheticConfig(nodes=80, degree=6.0, features=5, communities=3), layers=2)

@@ -7,8 +7,8 @@ from typing import Any, cast
 import pytest
 import torch
 
-from maxk.bench.step import Step
 from maxk.bench.timing import new_pool, replayed, time_steps
+from maxk.train.step import Step
 
 CPU = torch.device("cpu")
 

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 import torch
 
-from maxk.bench.step import Step, captured
 from maxk.measure.timer import Timing, interleave, sample_rounds
 from maxk.ops import dispatch
+from maxk.train.step import Step, captured
 
 K = TypeVar("K", bound=Hashable)
 
@@ -27,7 +27,7 @@ class Timed:
 
     Attributes:
         timing: Of whole steps.
-        parts: Milliseconds of each part of a step, as :meth:`maxk.bench.step.Step.parts` names
+        parts: Milliseconds of each part of a step, as :meth:`maxk.train.step.Step.split` names
             them, medians over the rounds; None where they were not asked for.
     """
 

@@ -23,8 +23,20 @@ from maxk.data.labels import Labels, check_labels
 from maxk.data.source import Source, read_source, replace_parts
 from maxk.data.splits import Split, choose_split, make_split
 from maxk.data.synthetic import generate, node_features, parse_spec
-from maxk.graph.files import GRAPH_SUFFIXES, TEXT_SUFFIXES, Edges, in_memory, line_of, text_kind
+from maxk.graph.files import (
+    GRAPH_SUFFIXES,
+    HASHED,
+    TEXT_SUFFIXES,
+    Edges,
+    check_reach,
+    in_memory,
+    line_of,
+    text_kind,
+)
 from maxk.graph.graph import Graph
+
+#: An id beyond it is no count of nodes: 32-bit hashes begin there.
+HUGE_ID = 2**31
 
 
 def load(
@@ -236,6 +248,8 @@ def check_counts(source: Source) -> int:
             + "".join(hints)
         )
     nodes = next(iter(counts.values()), high + 1)
+    if not counts and low >= 0:
+        check_reach(edges, nodes, source.origin)
     if low < 0 or high >= nodes:
         raise DataError(_bad_id(source, nodes, low, high))
     if _may_have_header(source, nodes, high):
@@ -293,7 +307,7 @@ def symmetrise(edges: Edges, nodes: int) -> Edges:
         keys = torch.unique_consecutive(keys)
     else:
         keys, group, counts = torch.unique(keys, return_inverse=True, return_counts=True)
-        total = torch.zeros(keys.numel(), dtype=torch.float64)
+        total = torch.zeros(keys.numel(), dtype=torch.float64, device="cpu")
         total.index_add_(0, group, edges.weight.double().repeat(2))
         weight = (total / counts).float()
     rows = torch.div(keys, max(nodes, 1), rounding_mode="floor")
@@ -375,4 +389,6 @@ def _bad_id(source: Source, nodes: int, low: int, high: int) -> str:
     message = f"{place} lies outside {allowed} (the data set has {nodes} nodes)"
     if low == 1 and high == nodes:
         return f"{message}; the ids run from 1 to {nodes}, so they look 1-based: subtract 1"
+    if max(high, -low) > HUGE_ID:
+        return f"{message}; {HASHED}"
     return message

@@ -172,7 +172,7 @@ def _meta(arrays: dict[str, NDArray[Any]], path: Path) -> dict[str, Any]:
         if text.size != 1 or text.dtype.kind not in "US":
             raise TypeError(f"{text.dtype} {list(text.shape)}")
         value = text.reshape(()).item()
-        meta = json.loads(value)
+        meta = json.loads(value.removeprefix("\ufeff") if isinstance(value, str) else value)
         if not isinstance(meta, dict):
             raise TypeError(type(meta).__name__)
     except (ValueError, TypeError, RecursionError) as error:

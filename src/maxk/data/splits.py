@@ -145,7 +145,7 @@ def make_split(
     )
     masks = []
     for part in (first, second, third):
-        mask = torch.zeros(labels.labelled.shape[0], dtype=torch.bool)
+        mask = torch.zeros_like(labels.labelled)
         mask[torch.from_numpy(nodes[part])] = True
         masks.append(mask)
     kind = "random" if strata is None else "stratified"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -193,9 +193,10 @@ def node_features(config: SyntheticConfig, communities: Tensor) -> Tensor:
     """
     random = torch.Generator(communities.device).manual_seed(config.seed + 1)
     size, device = config.features, communities.device
-    centres = torch.randn(config.communities, size, generator=random, device=device)
+    kind: Any = {"dtype": torch.float32, "device": device}
+    centres = torch.randn(config.communities, size, generator=random, **kind)
     centres *= config.signal / centres.norm(dim=1, keepdim=True)
-    noise = torch.randn(communities.numel(), size, generator=random, device=device)
+    noise = torch.randn(communities.numel(), size, generator=random, **kind)
     return noise.add_(centres[communities])
 
 

@@ -137,7 +137,7 @@ def read(path: Path | str, kind: type[T], *, missing_ok: bool = False) -> Iterat
         DataError: The file cannot be read, or a line is no valid row; names the file and the line.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         if missing_ok and isinstance(error, FileNotFoundError):
             return

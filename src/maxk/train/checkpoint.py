@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from maxk.core.errors import CheckpointError
 from maxk.data.dataset import Dataset
@@ -95,6 +95,12 @@ def save_weights(path: Path, weights: Mapping[str, Tensor], about: Mapping[str, 
     from safetensors.torch import save
 
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
+    # safetensors refuses tensors that share memory, as tied weights do.
+    seen: set[int] = set()
+    for name, tensor in tensors.items():
+        place = tensor.untyped_storage().data_ptr()
+        tensors[name] = tensor.clone() if place in seen else tensor
+        seen.add(place)
     # safetensors orders several keys at random; with one, the same weights are the same bytes.
     note = json.dumps({**about, _DIGEST: _digest(tensors)})
     write_file(path, save(tensors, metadata={"maxk": note}))
@@ -167,7 +173,8 @@ def _sha256(*tensors: Tensor | None) -> str:
             parts = [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
         for part in parts:
             digest.update(f"{part.dtype} {list(part.shape)} ".encode())
-            digest.update(part.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+            flat = part.detach().cpu().contiguous().reshape(-1)
+            digest.update(flat.view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
@@ -240,3 +247,17 @@ def _read_state(path: Path) -> dict[str, Any]:
     if type(state.get("epoch")) is not int:
         raise CheckpointError(f"{path} does not say which epoch it is of")
     return state
+
+
+def on_cpu(model: nn.Module) -> dict[str, Tensor]:
+    """Copies the weights, since the model's own change with the next step."""
+    return {n: t.detach().to("cpu", copy=True) for n, t in model.state_dict().items()}
+
+
+def copied(value: Any) -> Any:
+    """The same dictionaries and lists with every tensor copied to the CPU."""
+    if isinstance(value, Tensor):
+        return value.detach().to("cpu", copy=True)
+    if isinstance(value, dict):
+        return {name: copied(part) for name, part in value.items()}
+    return [copied(part) for part in value] if isinstance(value, list) else value

@@ -3,40 +3,90 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import logging
 import math
-import time
+import pickle
+import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, replace
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Self, SupportsIndex
 
 import torch
 from torch import Tensor
 
 from maxk.core.errors import CheckpointError, DataError, TrainingError
 from maxk.data.dataset import Dataset, Evaluator
+from maxk.device.compiling import run_clock
 from maxk.measure.memory import peak_memory, reset_peak_memory
-from maxk.ops import dispatch
 from maxk.train import advice, metrics
-from maxk.train.anneal import k_at, set_k
-from maxk.train.capture import Captured
-from maxk.train.checkpoint import changed_parts, contents
+from maxk.train.checkpoint import changed_parts, contents, copied, on_cpu
 from maxk.train.config import TrainConfig
 from maxk.train.diagnosis import all_finite, first_fault
-from maxk.train.history import Best, Epoch, median, shares
 from maxk.train.isolation import drawing, first_random, numerics
 from maxk.train.loggers import Logger
-from maxk.train.setup import build_model, compiled, load_dataset, resolve_device, uncapturable
-from maxk.train.state import copied, for_device, on_cpu
+from maxk.train.setup import (
+    build_model,
+    compiled,
+    k_at,
+    load_dataset,
+    resolve_device,
+    set_k,
+    uncapturable,
+)
+from maxk.train.step import Captured, Step, Target
 
 log = logging.getLogger(__name__)
 
-#: Epochs whose kernels are compiled and matrices made; their time is nobody's.
+#: Epochs in which kernels are compiled and matrices made; their time stands for no other epoch.
 WARM_UP = 2
-#: Epochs behind them that are split into select, aggregate and rest: on a GPU every operation waits
-#: for the device there. A CUDA graph, which has no operations to tell apart, starts behind them.
-SPLIT = 3
+#: Epochs after them whose time is split into select, aggregate and rest: on a GPU every operation
+#: waits for the device there. A CUDA graph, which has no separate operations, starts after them.
+MEASURED = 3
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What one epoch gave.
+
+    Attributes:
+        epoch: Counted from 1.
+        loss: Mean training loss, before this epoch's step.
+        train: Score of the training nodes after the step, dropout off; so are ``val`` and ``test``.
+        val: Score of the validation nodes.
+        test: Score of the test nodes.
+        seconds: Forward, backward and optimizer step, without the compilation of kernels.
+        seconds_evaluate: The forward pass that the scores are taken from.
+        seconds_select: Share of ``seconds`` spent in MaxK; None where it was not measured.
+        seconds_aggregate: The same for aggregation, forward and backward.
+    """
+
+    epoch: int
+    loss: float
+    train: float
+    val: float
+    test: float
+    seconds: float
+    seconds_evaluate: float
+    seconds_select: float | None = None
+    seconds_aggregate: float | None = None
+
+
+@dataclass(frozen=True)
+class Best:
+    """The epoch with the best validation score so far, and its weights on the CPU."""
+
+    epoch: int
+    val: float
+    test: float
+    weights: dict[str, Tensor]
+
+
+def median(values: list[Any]) -> float | None:
+    """Median of the numbers that are known; None where there is none."""
+    known = [v for v in values if v is not None]
+    return statistics.median(known) if known else None
 
 
 class Trainer:
@@ -108,16 +158,41 @@ class Trainer:
         reset_peak_memory(self.device)
         self._random = first_random(config.seed, self.device)
         self.model = build_model(config, self.dataset, self._random).to(self.device)
-        self._forward: Callable[..., Tensor] = self.model
-        if config.compile:
-            self._forward = compiled(self.model)
-        # On a GPU one kernel serves all parameters, and the step count may live in a CUDA graph;
-        # with and without a graph alike, so that the results agree bit for bit.
-        cuda = self.device.type == "cuda"
-        self._adam: dict[str, Any] = {"fused": cuda, "capturable": cuda}
-        self._optimizer = torch.optim.Adam(
-            self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay, **self._adam
+        self._forward = self._callable()
+        target = Target(self._nodes["train"], self._labels["train"])
+        self._step = Step(
+            self.model, self._logits, target, lr=config.lr, weight_decay=config.weight_decay
         )
+
+    def _callable(self) -> Callable[..., Tensor]:
+        return compiled(self.model) if self.config.compile else self.model
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Compiled code and a CUDA graph know the weights of this trainer and no others.
+        return {**self.__dict__, "_forward": None, "_captured": None, "_warm": 0}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._forward = self._callable()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        made = type(self).__new__(type(self))
+        memo[id(self)] = made
+        made.__setstate__(copy.deepcopy(self.__getstate__(), memo))
+        return made
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
+        """Checks that what the caller made can be pickled, which the error would not name."""
+        parts = [("a logger", logger) for logger in self.loggers]
+        for what, part in [*parts, ("the evaluator of the data set", self.dataset.evaluator)]:
+            try:
+                pickle.dumps(part)
+            except Exception as error:
+                raise TypeError(
+                    f"{what} of this trainer, a {type(part).__name__}, cannot be pickled "
+                    f"({error}); take it out first, or define it at the top level of a module"
+                ) from error
+        return super().__reduce_ex__(protocol)
 
     @property
     def epoch(self) -> int:
@@ -176,8 +251,8 @@ class Trainer:
         with memory, self._isolated():
             self._capture_when_warm()
             start = self._clock()
-            with self._recorder() as record:
-                loss = float(self._captured[0]() if self._captured else self._step())
+            result, parts = self._train()
+            loss = float(result)
             seconds = self._clock() - start
             if not math.isfinite(loss):
                 raise TrainingError(self._diverged("loss", loss, training=True))
@@ -186,22 +261,21 @@ class Trainer:
             scores = self._scores(logits)
             seconds_evaluate = self._clock() - start
         self._warm += 1
-        select, aggregate = shares(record)
-        result = Epoch(
+        record = Epoch(
             epoch=self.epoch + 1,
             loss=loss,
             **scores,
             seconds=seconds,
             seconds_evaluate=seconds_evaluate,
-            seconds_select=select,
-            seconds_aggregate=aggregate,
+            seconds_select=parts["select"] if parts else None,
+            seconds_aggregate=parts["forward"] + parts["backward"] if parts else None,
         )
-        if result.epoch > self.config.anneal and (self.best is None or result.val > self.best.val):
-            self.best = Best(result.epoch, result.val, result.test, on_cpu(self.model))
-        self.history.append(result)
+        if record.epoch > self.config.anneal and (self.best is None or record.val > self.best.val):
+            self.best = Best(record.epoch, record.val, record.test, on_cpu(self.model))
+        self.history.append(record)
         self._peak = max(self._peak, peak_memory(self.device))
-        self._log(result)
-        return result
+        self._log(record)
+        return record
 
     def close_loggers(self, status: str = "success") -> None:
         """Ends the loggers; training on opens them again.
@@ -283,7 +357,7 @@ class Trainer:
         """Returns all that :meth:`load_state` needs to continue bit for bit, on the CPU."""
         best = self.best
         with numerics(self.config):
-            weights, moments = on_cpu(self.model), copied(self._optimizer.state_dict())
+            weights, moments = on_cpu(self.model), copied(self._step.optimizer.state_dict())
         return {
             "epoch": self.epoch,
             "shape": self._shape(),
@@ -338,7 +412,7 @@ class Trainer:
             )
         try:
             self.model.load_state_dict(state["model"])
-            self._optimizer.load_state_dict(for_device(state["optimizer"], self._adam))
+            self._step.load_optimizer(state["optimizer"])
         except (RuntimeError, ValueError) as error:
             raise CheckpointError("the checkpoint holds the weights of another model") from error
         for name in self._random:
@@ -400,19 +474,16 @@ class Trainer:
                 self._greeted.append(logger)
             logger.log_metrics({"loss": told["loss"], **scores, **told}, step)
 
-    def _step(self) -> Tensor:
-        """One step of Adam; returns the loss, still on the device."""
-        self.model.train()
-        self._optimizer.zero_grad(set_to_none=True)
-        logits = self._logits()
-        # The gradient of index_select adds rows; that of [nodes] sorts the node ids first.
-        loss = metrics.loss(logits.index_select(0, self._nodes["train"]), self._labels["train"])
-        if self.device.type == "cpu" and not bool(loss.isfinite()):
-            # A step would spoil the weights; on a GPU to look would be to wait.
-            return loss.detach()
-        loss.backward()  # type: ignore[no-untyped-call]
-        self._optimizer.step()
-        return loss.detach()
+    def _train(self) -> tuple[Tensor, dict[str, float]]:
+        """Makes one step; returns the loss, on the device, and where the time went if measured."""
+        if self._captured:
+            return self._captured[0](), {}
+        # A compiled model calls no operation by name, and a CUDA graph none at all. On a GPU each
+        # record waits for the device, so a few epochs after the warm-up stand for all.
+        few = WARM_UP <= self._warm < WARM_UP + MEASURED
+        if self.config.compile or (self.device.type == "cuda" and not few):
+            return self._step(), {}
+        return self._step.measured()
 
     def _predict(self) -> Tensor:
         self.model.eval()
@@ -428,7 +499,7 @@ class Trainer:
 
     def _capture_when_warm(self) -> None:
         """Records step and prediction as CUDA graphs, once the operations were seen and split."""
-        if self._captured or self._warm < WARM_UP + SPLIT or not self.config.cuda_graph:
+        if self._captured or self._warm < WARM_UP + MEASURED or not self.config.cuda_graph:
             return
         if self.device.type != "cuda" or uncapturable(self.dataset, self.device):
             return
@@ -490,15 +561,7 @@ class Trainer:
     def _clock(self) -> float:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
-        return time.perf_counter()
-
-    def _recorder(self) -> contextlib.AbstractContextManager[Any]:
-        # A compiled model calls no operation by name, and a CUDA graph none at all. On a GPU each
-        # record waits for the device, so a few epochs behind the warm-up stand for all.
-        few = WARM_UP <= self._warm < WARM_UP + SPLIT
-        if self.config.compile or (self.device.type == "cuda" and not few):
-            return contextlib.nullcontext()
-        return dispatch.record()
+        return run_clock()
 
 
 def _trainable(dataset: Dataset) -> Dataset:

@@ -13,6 +13,7 @@ from maxk.core.errors import CompileError, DeviceError
 from maxk.data.dataset import Dataset
 from maxk.data.load import load
 from maxk.nn import GCN, GIN, GraphSAGE
+from maxk.nn.nonlinearities import Activation
 from maxk.ops import dispatch
 from maxk.train.config import TrainConfig
 from maxk.train.isolation import Initialising, numerics
@@ -122,3 +123,36 @@ def uncapturable(dataset: Dataset, device: torch.device) -> str | None:
     if problem := dispatch.cuda_problem(device):
         return f"the reference runs on {device}: {problem}"
     return None
+
+
+def k_at(config: TrainConfig, epoch: int) -> int:
+    """Returns the k of an epoch, counted from 1.
+
+    In the first ``anneal`` epochs k falls by halves from the hidden width, each step as long as the
+    next; from then on it is ``k``.
+
+    Example:
+        >>> config = TrainConfig(hidden=64, k=8, anneal=6)
+        >>> [k_at(config, epoch) for epoch in range(1, 9)]
+        [64, 64, 32, 32, 16, 16, 8, 8]
+    """
+    if epoch > config.anneal or config.nonlinearity != "maxk":
+        return config.k
+    steps = []
+    k = config.hidden
+    while k > config.k:
+        steps.append(k)
+        k //= 2
+    if not steps:
+        return config.k
+    return steps[(epoch - 1) * len(steps) // config.anneal]
+
+
+def set_k(model: nn.Module, k: int) -> bool:
+    """Lets every MaxK of a model keep k entries from now on; returns whether that is a change."""
+    changed = False
+    for module in model.modules():
+        if isinstance(module, Activation) and module.nonlinearity == "maxk" and module.k != k:
+            module.k = k
+            changed = True
+    return changed

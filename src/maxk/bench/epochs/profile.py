@@ -17,7 +17,6 @@ from torch import nn
 from maxk.bench.kernels import ours
 from maxk.bench.kernels.problem import Problem, random_matrix
 from maxk.bench.models import MODELS
-from maxk.bench.step import Step, Target
 from maxk.bench.timing import Timed, new_pool, replayed, time_steps
 from maxk.core.errors import ConfigError
 from maxk.data.dataset import Dataset
@@ -29,6 +28,7 @@ from maxk.ops.maxk.op import maxk
 from maxk.train.config import TrainConfig
 from maxk.train.isolation import numerics
 from maxk.train.setup import build_model, resolve_device
+from maxk.train.step import Step, Target
 
 DEFAULT_KS = (8, 16, 32, 64, 96, 128)
 #: Parts of an epoch, in the order of the picture's bars.

@@ -26,7 +26,6 @@ from maxk.bench.kernels.cases import Case
 from maxk.bench.kernels.gate import GateError
 from maxk.bench.models import MODELS, Network
 from maxk.bench.show import Say
-from maxk.bench.step import Step, Target, captured
 from maxk.bench.timing import Timed, new_pool, time_steps
 from maxk.data.load import load
 from maxk.data.synthetic import node_features
@@ -34,6 +33,7 @@ from maxk.graph.graph import Graph
 from maxk.measure.record import Row, stamp
 from maxk.measure.timer import ratio
 from maxk.nn.functional import aligned
+from maxk.train.step import Step, Target, captured
 
 Call = Callable[[], object]
 #: Makes a contender's module for its own copy of the graph, and says whether it is compiled.

@@ -9,7 +9,6 @@ from dataclasses import fields
 import torch
 from torch import Tensor
 
-from maxk.bench.step import Step, Target
 from maxk.bench.sweep.jobs import Job
 from maxk.bench.sweep.score import Setting, Speed
 from maxk.bench.timing import new_pool, replayed, time_steps
@@ -21,6 +20,7 @@ from maxk.measure.timer import ratio
 from maxk.train.config import TrainConfig
 from maxk.train.isolation import numerics
 from maxk.train.setup import build_model
+from maxk.train.step import Step, Target
 
 #: Steps of ReLU whose operations are timed one by one, for the share of aggregation.
 SPLITS = 5
@@ -88,7 +88,7 @@ def ceiling(parts: Mapping[str, float]) -> float:
     """Returns Amdahl's ceiling: a step over the same step without aggregation.
 
     Args:
-        parts: Milliseconds, as :meth:`maxk.bench.step.Step.split` names them.
+        parts: Milliseconds, as :meth:`maxk.train.step.Step.split` names them.
     """
     whole = sum(parts.values())
     return whole / (whole - parts["forward"] - parts["backward"])

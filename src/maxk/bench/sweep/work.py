@@ -26,8 +26,8 @@ from maxk.data.resplit import with_split
 from maxk.data.source import Source
 from maxk.measure.environment import environment
 from maxk.train.config import TrainConfig
+from maxk.train.deferred import DeferredTrainer
 from maxk.train.setup import resolve_device
-from maxk.train.unwatched import UnwatchedTrainer
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Runner:
             facts = environment(device)
             self._facts = {name: facts[name] for name in ("device", "torch", "commit", "date")}
         split, dataset = self.dataset(config)
-        outcome = UnwatchedTrainer(config, dataset).run()
+        outcome = DeferredTrainer(config, dataset).run()
         if device.type == "cuda":
             # Memory of a CUDA graph that is gone, which the other workers may need.
             torch.cuda.empty_cache()

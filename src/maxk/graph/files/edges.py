@@ -31,6 +31,15 @@ DAMAGE = (
 #: Bytes that a node takes at least while a graph is made: offsets, ids, sorted ids.
 NODE_BYTES = 24
 
+#: Nodes per edge from which on ids are no numbers from 0: in a graph without isolated nodes there
+#: are two at most.
+SPARSE_IDS = 20
+#: What to do about them.
+HASHED = (
+    "the ids look like hashes or 64-bit identifiers; number the nodes from 0, for example by "
+    "numpy.unique(edge_index, return_inverse=True)"
+)
+
 
 @dataclass(frozen=True)
 class Edges:
@@ -80,6 +89,23 @@ def check_room(nbytes: int, what: str) -> None:
             f"{what} does not fit in memory: needs {nbytes / 2**30:.3g} GiB, "
             f"{free / 2**30:.3g} GiB are free"
         )
+
+
+def check_reach(edges: Edges, nodes: int, what: str) -> None:
+    """Raises DataError where ids reach so far that a graph of them does not fit in memory.
+
+    Args:
+        edges: Edges of a file that states no node count.
+        nodes: One more than the largest id.
+        what: What messages call the file.
+    """
+    count = edges.edge_index.shape[1]
+    free = host_memory()
+    if free is not None and 2 * NODE_BYTES * nodes > free and nodes > SPARSE_IDS * max(count, 1):
+        raise DataError(
+            f"{what}: the largest node id is {nodes - 1} with only {count} edges, so {HASHED}"
+        )
+    check_room(2 * NODE_BYTES * nodes, f"{what}: a graph of {nodes} x {nodes} nodes")
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from maxk.core.errors import DataError
-from maxk.graph.files.edges import NODE_BYTES, Edges, check_room, in_memory
+from maxk.graph.files.edges import NODE_BYTES, Edges, check_reach, check_room, in_memory
 from maxk.graph.files.matrix_market import read_matrix_market, write_matrix_market
 from maxk.graph.files.npz import npz_edges, read_npz
 from maxk.graph.files.text import TEXT_SUFFIXES, read_edge_list, text_kind, write_edge_list
@@ -60,6 +60,8 @@ def load_graph(path: str | Path) -> Graph:
         reach if edges.num_src is None else edges.num_src,
         reach if edges.num_dst is None else edges.num_dst,
     )
+    if edges.num_src is None and edges.num_dst is None:
+        check_reach(edges, reach, str(path))
     what = f"{path}: a graph of {counts[0]} x {counts[1]} nodes"
     check_room(NODE_BYTES * sum(counts), what)
     try:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -36,16 +39,16 @@ def read_matrix_market(path: Path) -> Edges:
     from scipy.io import mminfo, mmread
 
     check_file(path)
-    zipped = path.suffix.lower() == ".gz"
     try:
-        rows, columns, entries, kind, field, _ = mminfo(path)
+        with _open(path) as stream:
+            rows, columns, entries, kind, field, _ = mminfo(_Careful(stream))
         if kind != "coordinate" or field == "complex":
             raise DataError(
                 f"{path}: a graph is a coordinate matrix of real, integer or pattern entries, "
                 f"got {kind} {field}"
             )
         _check_size(path, entries)
-        with gzip.open(path) if zipped else path.open("rb") as stream:
+        with _open(path) as stream:
             matrix: Any = mmread(_Careful(stream))
     except DataError:
         raise
@@ -60,6 +63,16 @@ def read_matrix_market(path: Path) -> Edges:
         weight = torch.from_numpy(matrix.data.astype(np.float32))
         check_finite(weight, f"{path}: entry")
     return Edges(torch.from_numpy(index), weight, num_src=columns, num_dst=rows)
+
+
+@contextmanager
+def _open(path: Path) -> Iterator[IO[bytes]]:
+    """Opens a file, gzipped or not, after the byte order mark that an editor may put in front."""
+    opened: Any = gzip.open if path.suffix.lower() == ".gz" else open
+    with opened(path, "rb") as stream:
+        if stream.read(len(codecs.BOM_UTF8)) != codecs.BOM_UTF8:
+            stream.seek(0)
+        yield stream
 
 
 class _Careful:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import re
 import warnings
@@ -109,7 +110,7 @@ def read_edge_list(path: Path) -> Edges:
     """
     layout = _layout(path)
     if layout is None:
-        return Edges(torch.empty(2, 0, dtype=torch.int64))
+        return Edges(torch.empty(2, 0, dtype=torch.int64, device="cpu"))
     roles, notes = _roles(path, layout)
     if roles == ("source", "target"):
         table = _parse(path, layout, np.int64, ("id", "id"))
@@ -219,6 +220,8 @@ def _open_text(path: Path) -> Iterator[IO[str]]:
             with path.open(encoding="utf-8-sig") as stream:
                 yield stream
     except UnicodeDecodeError as error:
+        if error.object[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            raise DataError(f"{path} is UTF-16 text; save it as UTF-8") from error
         raise DataError(
             f"{path}: not a text file ({error.reason} at byte {error.start})"
         ) from error
@@ -279,7 +282,7 @@ def _layout(path: Path) -> _Layout | None:
             if names is None and len(told) == len(fields) and is_edge_header(told):
                 header, names = comment[0], told
             # A closing delimiter in the header alone is a last column without a name.
-            trailing = delimiter is not None and len(fields) > 2 and fields[-1] == ""
+            trailing = delimiter is not None and fields[-1] == ""
             if names is not None and trailing:
                 names = names[:-1] if names[-1] == "" else names
                 trailing = len(names) == len(fields) - 1

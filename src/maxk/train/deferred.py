@@ -21,10 +21,10 @@ from maxk.graph import cache
 from maxk.nn.nonlinearities import Activation
 from maxk.ops import dispatch
 from maxk.train import advice, metrics
-from maxk.train.anneal import k_at, set_k
-from maxk.train.capture import Captured
 from maxk.train.config import TrainConfig
 from maxk.train.loop import Trainer
+from maxk.train.setup import k_at, set_k
+from maxk.train.step import Captured
 
 #: Epochs that run before one is recorded: kernels are compiled and moments made in the first.
 _EAGER = 2
@@ -56,7 +56,7 @@ class Outcome:
     seconds_per_epoch: float
 
 
-class UnwatchedTrainer(Trainer):
+class DeferredTrainer(Trainer):
     """Trains as :class:`~maxk.train.loop.Trainer` does and tells the result at the end.
 
     Args:
@@ -65,7 +65,7 @@ class UnwatchedTrainer(Trainer):
 
     Example:
         >>> from maxk.train.config import TrainConfig
-        >>> outcome = UnwatchedTrainer(TrainConfig(hidden=64, k=8, epochs=30)).run()
+        >>> outcome = DeferredTrainer(TrainConfig(hidden=64, k=8, epochs=30)).run()
         >>> outcome.test > 0.8, outcome.kept
         (True, 0.125)
     """

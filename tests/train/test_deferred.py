@@ -1,18 +1,22 @@
 from __future__ import annotations
 
+import hashlib
+import re
+import threading
 from dataclasses import replace
 
 import pytest
 import torch
 
 from maxk.core.errors import ConfigError, DataError
+from maxk.data.dataset import Dataset
 from maxk.data.load import load
 from maxk.nn.nonlinearities import Activation
 from maxk.train import metrics
-from maxk.train.anneal import k_at
 from maxk.train.config import TrainConfig
+from maxk.train.deferred import DeferredTrainer, Outcome
 from maxk.train.loop import Trainer
-from maxk.train.unwatched import UnwatchedTrainer
+from maxk.train.setup import k_at
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 # On a GPU two runs of 24 epochs give the same scores only where every sum has its order.
@@ -21,16 +25,86 @@ SMALL = TrainConfig(
 )
 
 
+class Recorded(DeferredTrainer):
+    """Keeps the losses and scores of its epochs for the report of a difference."""
+
+    lines: tuple[list[float], ...] = ()
+
+    def _outcome(self, lines: list[list[float]], kept: float, seconds: float) -> Outcome:
+        self.lines = tuple(lines)
+        return super()._outcome(lines, kept, seconds)
+
+
+def hashes(tensors: dict[str, torch.Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        digest.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def beginning(trainer: Trainer) -> str:
+    return (
+        f"initial weights {hashes(trainer.model.state_dict())}, random state "
+        f"{hashes(trainer._random)}, {torch.get_num_threads()} threads of torch"
+    )
+
+
+def compared(config: TrainConfig, data: Dataset) -> Outcome:
+    """Trains both ways and compares; a difference is reported with all that could explain it."""
+    watched, deferred = Trainer(config, data), Recorded(config, data)
+    began = beginning(watched), beginning(deferred)
+    summary, outcome = watched.fit(), deferred.run()
+    names = ("best_epoch", "val", "test", "test_last", "epochs")
+    differing = [n for n in names if getattr(outcome, n) != summary[n]]
+    if differing or began[0] != began[1]:
+        rows = [
+            f"epoch {e.epoch}: watched loss {e.loss!r} val {e.val!r} test {e.test!r}; "
+            f"deferred loss {line[0]!r} val {line[1]!r} test {line[2]!r}"
+            for e, line in zip(watched.history, deferred.lines, strict=False)
+        ]
+        threads = ", ".join(f"{t.name} (daemon {t.daemon})" for t in threading.enumerate())
+        ends = hashes(watched.model.state_dict()), hashes(deferred.model.state_dict())
+        pytest.fail(
+            "\n".join(
+                [
+                    f"the runs differ in {', '.join(differing) or 'their beginning'}",
+                    f"threads alive: {threads}",
+                    f"watched:  {began[0]}, last weights {ends[0]}, {summary}",
+                    f"deferred: {began[1]}, last weights {ends[1]}, {outcome}",
+                    *rows,
+                ]
+            ),
+            pytrace=False,
+        )
+    return outcome
+
+
+def test_a_difference_is_reported_with_what_could_explain_it(monkeypatch):
+    predict = DeferredTrainer._outcome
+
+    def wrong(self, lines, kept, seconds):
+        return replace(predict(self, lines, kept, seconds), test=0.125)
+
+    monkeypatch.setattr(DeferredTrainer, "_outcome", wrong)
+    with pytest.raises(pytest.fail.Exception) as caught:
+        compared(replace(SMALL, epochs=2), load("digits"))
+    report = str(caught.value)
+    assert report.startswith("the runs differ in test\nthreads alive: MainThread")
+    first, second = re.findall(r"initial weights (\w{16}), random state (\w{16})", report)
+    assert first == second
+    for epoch in (1, 2):
+        found = re.search(rf"epoch {epoch}: watched loss (\S+) .*deferred loss (\S+) ", report)
+        assert found is not None
+        assert found[1] == found[2]
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("model", ["sage", "gcn", "gin"])
 @pytest.mark.parametrize("nonlinearity", ["maxk", "relu", "fatrelu"])
 def test_the_result_is_that_of_a_watched_run(device, model, nonlinearity):
     config = replace(SMALL, device=device, model=model, nonlinearity=nonlinearity)
     data = load("digits")
-    watched = Trainer(config, data).fit()
-    outcome = UnwatchedTrainer(config, data).run()
-    for name in ("best_epoch", "val", "test", "test_last", "epochs"):
-        assert getattr(outcome, name) == watched[name], name
+    outcome = compared(config, data)
     assert outcome.diverged is None
     if nonlinearity == "maxk":
         assert outcome.kept == 0.25
@@ -44,7 +118,7 @@ def test_sparse_features_and_patience(device, tmp_path):
     sparse = replace(data, x=data.x.to_sparse_csr())
     config = replace(SMALL, device=device, epochs=60, patience=2, lr=0.05)
     watched = Trainer(config, sparse).fit()
-    outcome = UnwatchedTrainer(config, sparse).run()
+    outcome = DeferredTrainer(config, sparse).run()
     assert outcome.epochs == watched["epochs"] < 60
     assert (outcome.best_epoch, outcome.test) == (watched["best_epoch"], watched["test"])
 
@@ -62,7 +136,7 @@ def test_k_falls_by_halves_and_the_best_epoch_comes_after(device):
     assert {m.k for m in trainer.model.modules() if isinstance(m, Activation)} == {2}
     plain = Trainer(replace(config, anneal=0), data).fit()
     assert plain["test_last"] != watched["test_last"]
-    outcome = UnwatchedTrainer(config, data).run()
+    outcome = DeferredTrainer(config, data).run()
     for name in ("best_epoch", "val", "test", "test_last", "epochs"):
         assert getattr(outcome, name) == watched[name], name
     assert outcome.kept == 2 / 16
@@ -94,16 +168,16 @@ def test_what_cannot_be_annealed(settings, message):
 def test_a_foreign_evaluator_is_asked():
     data = replace(load("digits"), evaluator=lambda logits, y: 0.5 + float(logits.shape[0]) / 1e4)
     watched = Trainer(SMALL, data).fit()
-    outcome = UnwatchedTrainer(SMALL, data).run()
+    outcome = DeferredTrainer(SMALL, data).run()
     assert (outcome.test, outcome.val) == (watched["test"], watched["val"])
     assert (outcome.best_epoch, outcome.kept, outcome.epochs) == (1, 0.25, 12)
-    wild = UnwatchedTrainer(replace(SMALL, lr=1e30, norm="none"), data).run()
+    wild = DeferredTrainer(replace(SMALL, lr=1e30, norm="none"), data).run()
     assert wild.diverged is not None
     assert wild.test is None
 
 
 def test_a_diverged_run_has_no_score():
-    outcome = UnwatchedTrainer(replace(SMALL, lr=1e30, norm="none")).run()
+    outcome = DeferredTrainer(replace(SMALL, lr=1e30, norm="none")).run()
     assert outcome.diverged is not None
     assert (outcome.val, outcome.test, outcome.best_epoch) == (None, None, None)
 
@@ -113,7 +187,7 @@ def test_an_undefined_score_is_named():
     one = torch.zeros_like(data.y)
     flat = replace(data, y=one, num_classes=2, metric="roc_auc")
     with pytest.raises(DataError, match="a positive and a negative node"):
-        UnwatchedTrainer(SMALL, flat).run()
+        DeferredTrainer(SMALL, flat).run()
 
 
 @pytest.mark.parametrize("metric", metrics.METRICS)
