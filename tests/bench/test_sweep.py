@@ -171,7 +171,7 @@ def test_a_killed_worker_takes_one_run_with_it(
         for result in work.work([quick[0], long, quick[2], last], 2):
             results.append(result)
             stuck = [worker for worker in crew if worker.job is long]
-            if stuck:
+            if stuck and stuck[0]._process.is_alive():
                 os.kill(stuck[0]._process.pid or 0, signal.SIGKILL)
                 stuck[0]._process.join()  # a slow end would let the last run be refused first
     lost = [result for result in results if isinstance(result, work.Lost)]
