@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import gzip
 import logging
-import os
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import numpy as np
 
 from maxk.core.errors import DataError
+from maxk.core.files import whole_file
 from maxk.graph.files.edges import NODE_BYTES, Edges, check_reach, check_room, in_memory
 from maxk.graph.files.matrix_market import read_matrix_market, write_matrix_market
 from maxk.graph.files.npz import npz_edges, read_npz
 from maxk.graph.files.text import TEXT_SUFFIXES, read_edge_list, text_kind, write_edge_list
 from maxk.graph.graph import Graph
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 log = logging.getLogger(__name__)
 
@@ -87,22 +83,29 @@ def save_graph(graph: Graph, path: str | Path) -> None:
     """
     path = Path(path)
     kind = graph_kind(path)
-    with _whole_file(path) as raw:
-        if kind == ".npz":
-            arrays = {"indptr": graph.indptr, "indices": graph.indices}
-            if graph.weight is not None:
-                arrays["weight"] = graph.weight.detach()
-            parts: dict[str, Any] = {name: value.cpu().numpy() for name, value in arrays.items()}
-            np.savez_compressed(raw, num_src=np.int64(graph.num_src), **parts)
-            return
-        zipped = path.suffix == ".gz"
-        stream: Any = gzip.GzipFile(fileobj=raw, mode="wb", mtime=0) if zipped else raw
-        if kind == ".mtx":
-            write_matrix_market(graph, stream)
-        else:
-            write_edge_list(graph, stream, "," if kind == ".csv" else "\t")
-        if zipped:
-            stream.close()
+    try:
+        # Two processes may write the same path, each a file of its own.
+        with whole_file(path, shared=True) as stream:
+            _write(graph, stream, kind, zipped=path.suffix == ".gz")
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written ({error})") from error
+
+
+def _write(graph: Graph, raw: IO[bytes], kind: str, *, zipped: bool) -> None:
+    if kind == ".npz":
+        arrays = {"indptr": graph.indptr, "indices": graph.indices}
+        if graph.weight is not None:
+            arrays["weight"] = graph.weight.detach()
+        parts: dict[str, Any] = {name: value.cpu().numpy() for name, value in arrays.items()}
+        np.savez_compressed(raw, num_src=np.int64(graph.num_src), **parts)
+        return
+    stream: Any = gzip.GzipFile(fileobj=raw, mode="wb", mtime=0) if zipped else raw
+    if kind == ".mtx":
+        write_matrix_market(graph, stream)
+    else:
+        write_edge_list(graph, stream, "," if kind == ".csv" else "\t")
+    if zipped:
+        stream.close()
 
 
 def graph_kind(path: Path) -> str:
@@ -130,17 +133,3 @@ def read_edges(path: Path) -> Edges:
         if kind == ".mtx":
             return read_matrix_market(path)
         return read_edge_list(path)
-
-
-@contextmanager
-def _whole_file(path: Path) -> Iterator[IO[bytes]]:
-    """Open a temporary file next to ``path`` and rename it when all went well."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as stream:
-            yield stream
-        temporary.replace(path)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written ({error})") from error
-    finally:
-        temporary.unlink(missing_ok=True)
