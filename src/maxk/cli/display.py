@@ -113,7 +113,7 @@ def _lines(console: Console) -> Watcher:
 
 def headline(trainer: Trainer) -> str:
     """Returns one line on what is about to be trained."""
-    from maxk.train.metrics import METRIC_NAMES
+    from maxk.data.catalog import METRIC_NAMES
 
     data, config = trainer.dataset, trainer.config
     weights = sum(p.numel() for p in trainer.model.parameters())
@@ -129,7 +129,7 @@ def headline(trainer: Trainer) -> str:
 
 def result_lines(summary: dict[str, Any]) -> list[str]:
     """Returns the result of a run in words."""
-    from maxk.train.metrics import METRIC_NAMES
+    from maxk.data.catalog import METRIC_NAMES
 
     several = "seeds" in summary
     metric = METRIC_NAMES[summary["metric"]]

@@ -26,8 +26,8 @@ def evaluate(
 ) -> int:
     """Score the best weights of a run on its training, validation and test nodes."""
     from maxk.cli.display import percent
+    from maxk.data.catalog import METRIC_NAMES
     from maxk.train.folder import seed_folders
-    from maxk.train.metrics import METRIC_NAMES
 
     results = []
     for folder in seed_folders(run):

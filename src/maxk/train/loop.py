@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from maxk.core.errors import CheckpointError, DataError, TrainingError
+from maxk.data.catalog import METRIC_NAMES
 from maxk.data.dataset import Dataset, Evaluator
 from maxk.device.compiling import run_clock
 from maxk.measure.memory import peak_memory, reset_peak_memory
@@ -448,7 +449,7 @@ class Trainer:
             ) from error
 
     def __repr__(self) -> str:
-        config, metric = self.config, metrics.METRIC_NAMES[self.dataset.metric]
+        config, metric = self.config, METRIC_NAMES[self.dataset.metric]
         kept = "relu" if config.nonlinearity == "relu" else f"{config.nonlinearity} k={config.k}"
         text = (
             f"Trainer({config.model} {kept}, hidden {config.hidden}, layers {config.layers}, on "

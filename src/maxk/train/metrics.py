@@ -103,8 +103,6 @@ METRICS: dict[str, Callable[[Tensor, Tensor], float]] = {
     "roc_auc": roc_auc,
 }
 
-METRIC_NAMES = {"accuracy": "accuracy", "micro_f1": "micro-F1", "roc_auc": "ROC AUC"}
-
 
 def score(metric: str, logits: Tensor, y: Tensor) -> float:
     """Returns the named score without keeping a graph for gradients."""

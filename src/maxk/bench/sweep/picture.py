@@ -10,7 +10,7 @@ from maxk.bench.models import MODELS
 from maxk.bench.sweep.score import Score, Setting, Speed, devices, on_one_device
 from maxk.bench.sweep.verdict import FEWEST, LEVEL, Verdict
 from maxk.core.errors import DataError, MaxKError
-from maxk.train.metrics import METRIC_NAMES
+from maxk.data.catalog import METRIC_NAMES
 
 _COLOURS = {
     "maxk": "#1f5fa8",
