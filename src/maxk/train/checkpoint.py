@@ -29,6 +29,7 @@ from torch import Tensor, nn
 
 from maxk.core.errors import CheckpointError
 from maxk.data.dataset import Dataset
+from maxk.graph.graph import Graph
 
 log = logging.getLogger(__name__)
 
@@ -148,13 +149,16 @@ def contents(dataset: Dataset) -> dict[str, str]:
         >>> sorted(contents(load("digits")))
         ['edges', 'features', 'labels', 'splits']
     """
-    graph = dataset.graph
     return {
-        "edges": _sha256(graph.indptr, graph.indices, graph.weight),
-        "features": _sha256(dataset.x),
+        **input_contents(dataset.graph, dataset.x),
         "labels": _sha256(dataset.y),
         "splits": _sha256(dataset.train_mask, dataset.val_mask, dataset.test_mask),
     }
+
+
+def input_contents(graph: Graph, x: Tensor) -> dict[str, str]:
+    """Returns the SHA-256 of what a model reads: edges and features."""
+    return {"edges": _sha256(graph.indptr, graph.indices, graph.weight), "features": _sha256(x)}
 
 
 def changed_parts(before: Mapping[str, str], now: Mapping[str, str]) -> str:

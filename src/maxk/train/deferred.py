@@ -89,8 +89,8 @@ class DeferredTrainer(Trainer):
             scores = [
                 metrics.score_on_device(
                     self.dataset.metric,
-                    logits.index_select(0, self._nodes[name]),
-                    self._labels[name],
+                    logits.index_select(0, self._judge.nodes[name]),
+                    self._judge.labels[name],
                 )
                 for name in ("val", "test")
             ]

@@ -17,8 +17,8 @@ from typing import Any, Self, SupportsIndex
 import torch
 from torch import Tensor
 
-from maxk.core.errors import CheckpointError, DataError, TrainingError
-from maxk.data.dataset import Dataset, Evaluator
+from maxk.core.errors import CheckpointError, TrainingError
+from maxk.data.dataset import SPLITS, Dataset
 from maxk.measure.memory import peak_memory, reset_peak_memory
 from maxk.train import advice, metrics
 from maxk.train.checkpoint import changed_parts, contents, copied, on_cpu
@@ -32,6 +32,7 @@ from maxk.train.setup import (
     k_at,
     load_dataset,
     resolve_device,
+    run_model,
     set_k,
     uncapturable,
 )
@@ -153,13 +154,12 @@ class Trainer:
         config = self.config
         with advice.within_memory(config, dataset, self.device):
             self.dataset = _trainable(dataset).to(self.device)
-        self._nodes = _split_nodes(self.dataset)
-        self._labels = {name: self.dataset.y[nodes] for name, nodes in self._nodes.items()}
+        self._judge = metrics.Judge(self.dataset)
         reset_peak_memory(self.device)
         self._random = first_random(config.seed, self.device)
         self.model = build_model(config, self.dataset, self._random).to(self.device)
         self._forward = self._callable()
-        target = Target(self._nodes["train"], self._labels["train"])
+        target = Target(self._judge.nodes["train"], self._judge.labels["train"])
         self._step = Step(
             self.model, self._logits, target, lr=config.lr, weight_decay=config.weight_decay
         )
@@ -465,8 +465,8 @@ class Trainer:
         """Tells the loggers of an epoch, and those that hear of the run first, its settings."""
         if not self.loggers:
             return
-        scores = {f"{n}_{self.dataset.metric}": getattr(record, n) for n in self._nodes}
-        told = {n: v for n, v in asdict(record).items() if v is not None and n not in self._nodes}
+        scores = {f"{n}_{self.dataset.metric}": getattr(record, n) for n in SPLITS}
+        told = {n: v for n, v in asdict(record).items() if v is not None and n not in SPLITS}
         step = told.pop("epoch")
         for logger in self.loggers:
             if not any(logger is known for known in self._greeted):
@@ -491,11 +491,7 @@ class Trainer:
             return self._logits()
 
     def _logits(self) -> Tensor:
-        if self.device.type != "cuda" or self.config.precision != "medium":
-            return self._forward(self.dataset.x, self.dataset.graph)
-        # Without the cache: a CUDA graph must not find weights cast before it was recorded.
-        with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
-            return self._forward(self.dataset.x, self.dataset.graph).float()
+        return run_model(self.config, self._forward, self.dataset.x, self.dataset.graph)
 
     def _capture_when_warm(self) -> None:
         """Records step and prediction as CUDA graphs, once the operations were seen and split."""
@@ -520,19 +516,13 @@ class Trainer:
     def _scores(self, logits: Tensor, *, final: bool = False) -> dict[str, float]:
         if not bool(logits.isfinite().all()):
             raise TrainingError(self._diverged("output of the model", math.nan, training=False))
-        judge: Evaluator = functools.partial(metrics.score, self.dataset.metric)
-        if self.dataset.evaluator is not None:
-            # Many tasks cost an evaluator on the CPU seconds; between epochs the same areas are
-            # taken on the device.
-            many = self.dataset.multi_label and self.dataset.metric == "roc_auc"
-            judge = metrics.quick_roc_auc if many and not final else self.dataset.evaluator
-        return {n: judge(logits[nodes], self._labels[n]) for n, nodes in self._nodes.items()}
+        return self._judge.scores(logits, final=final)
 
     def _diverged(self, what: str, value: float, *, training: bool) -> str:
         # The same dropout as in the pass that went wrong.
         self.model.train(training)
         x, graph = self.dataset.x, self.dataset.graph
-        with self._drawing():
+        with drawing(dict(self._random), self.device, shared=self._shared):
             fault = first_fault(self.model, x, lambda: self.model(x, graph))
         return (
             f"the {what} is {value} in epoch {self.epoch + 1}, so training stopped: {fault}; "
@@ -555,8 +545,12 @@ class Trainer:
             yield
 
     def _drawing(self) -> contextlib.AbstractContextManager[None]:
-        shared = self.config.compile or self.device.type == "cuda"
-        return drawing(self._random, self.device, shared=shared)
+        return drawing(self._random, self.device, shared=self._shared)
+
+    @property
+    def _shared(self) -> bool:
+        """Whether dropout draws from the generators of the process."""
+        return self.config.compile or self.device.type == "cuda"
 
     def _clock(self) -> float:
         if self.device.type == "cuda":
@@ -570,12 +564,3 @@ def _trainable(dataset: Dataset) -> Dataset:
     held = {name: getattr(dataset, name) for name in names}
     made = {name: tensor.clone() for name, tensor in held.items() if tensor.is_inference()}
     return replace(dataset, **made) if made else dataset
-
-
-def _split_nodes(dataset: Dataset) -> dict[str, Tensor]:
-    masks = {"train": dataset.train_mask, "val": dataset.val_mask, "test": dataset.test_mask}
-    nodes = {name: mask.nonzero()[:, 0] for name, mask in masks.items()}
-    for name, indices in nodes.items():
-        if indices.numel() == 0:
-            raise DataError(f"{dataset.name}: the {name} split holds no nodes, so it has no score")
-    return nodes

@@ -6,6 +6,7 @@ Scores are fractions in [0, 1]; higher is better.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 
@@ -14,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from maxk.core.errors import DataError
+from maxk.data.dataset import Dataset, Evaluator
 
 
 def loss(logits: Tensor, y: Tensor) -> Tensor:
@@ -139,3 +141,44 @@ def quick_roc_auc(logits: Tensor, y: Tensor) -> float:
     if math.isnan(area):
         raise DataError("ROC AUC needs a positive and a negative node in each split, found none")
     return area
+
+
+class Judge:
+    """Scores logits on the splits of a data set.
+
+    Args:
+        dataset: On the device of the logits.
+
+    Attributes:
+        nodes: int64 node ids of ``train``, ``val`` and ``test``.
+        labels: Their labels.
+
+    Raises:
+        DataError: a split holds no nodes.
+    """
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
+        masks = {"train": dataset.train_mask, "val": dataset.val_mask, "test": dataset.test_mask}
+        self.nodes = {name: mask.nonzero()[:, 0] for name, mask in masks.items()}
+        for name, indices in self.nodes.items():
+            if indices.numel() == 0:
+                raise DataError(
+                    f"{dataset.name}: the {name} split holds no nodes, so it has no score"
+                )
+        self.labels = {name: dataset.y[indices] for name, indices in self.nodes.items()}
+
+    def scores(self, logits: Tensor, *, final: bool = False) -> dict[str, float]:
+        """Returns the score of each split.
+
+        Args:
+            logits: [N, C].
+            final: Whether an evaluator that the data set brings gives every score. Otherwise the
+                areas of many tasks, which cost it seconds on a CPU, are taken on the device.
+        """
+        data = self._dataset
+        judge: Evaluator = functools.partial(score, data.metric)
+        if data.evaluator is not None:
+            many = data.multi_label and data.metric == "roc_auc"
+            judge = quick_roc_auc if many and not final else data.evaluator
+        return {n: judge(logits[nodes], self.labels[n]) for n, nodes in self.nodes.items()}

@@ -240,6 +240,9 @@ def _about(trainer: Trainer, epoch: int) -> dict[str, Any]:
         "nonlinearity": config.nonlinearity,
         "k": config.k,
         "epoch": epoch,
+        "in_channels": trainer.dataset.num_features,
+        "out_channels": trainer.dataset.num_classes,
+        "multi_label": trainer.dataset.multi_label,
         "contents": trainer.contents,
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +12,9 @@ from torch import Tensor, nn
 
 from maxk.core.errors import CompileError, DeviceError
 from maxk.data.dataset import Dataset
-from maxk.data.load import load
+from maxk.data.features import check_features, identity_features, scale_features
+from maxk.data.load import build_graph, check_counts, load, open_source
+from maxk.graph.graph import Graph
 from maxk.nn import GCN, GIN, GraphSAGE
 from maxk.nn.nonlinearities import Activation
 from maxk.ops import dispatch
@@ -20,7 +23,7 @@ from maxk.train.isolation import Initialising, numerics
 
 log = logging.getLogger(__name__)
 
-_MODELS: dict[str, type[GraphSAGE] | type[GCN] | type[GIN]] = {
+MODELS: dict[str, type[GraphSAGE] | type[GCN] | type[GIN]] = {
     "sage": GraphSAGE,
     "gcn": GCN,
     "gin": GIN,
@@ -46,6 +49,25 @@ def load_dataset(config: TrainConfig) -> Dataset:
         )
 
 
+def load_inputs(config: TrainConfig) -> tuple[str, Graph, Tensor]:
+    """Loads name, graph and features of the data set that the settings name, without labels.
+
+    Raises:
+        DataError: it is unknown, missing or broken.
+    """
+    with numerics(config):
+        source = open_source(config.dataset, config.features)
+        nodes = check_counts(source)
+        if source.x is None:
+            x = identity_features(nodes)
+        else:
+            x = check_features(source.x, f"{source.origin}: {source.called('x')}")
+        graph = build_graph(
+            source, nodes, undirected=config.undirected, self_loops=config.self_loops
+        )
+        return source.name, graph, scale_features(x, config.scaling)
+
+
 def build_model(
     config: TrainConfig, dataset: Dataset, random: dict[str, Tensor] | None = None
 ) -> nn.Module:
@@ -56,14 +78,24 @@ def build_model(
         dataset: Its features and classes are the model's inputs and outputs.
         random: Generators of the run, which the weights are drawn from; by default torch's own.
     """
-    if random is not None:
-        with Initialising(random):
-            return build_model(config, dataset)
-    model: nn.Module = _MODELS[config.model](
-        dataset.x.shape[1],
+    drawing = contextlib.nullcontext() if random is None else Initialising(random)
+    with drawing:
+        return model_of_widths(config, dataset.num_features, dataset.num_classes)
+
+
+def model_of_widths(config: TrainConfig, in_channels: int, out_channels: int) -> nn.Module:
+    """Returns the model of the settings, with weights from torch's present seed.
+
+    Args:
+        config: The settings.
+        in_channels: Features of a node.
+        out_channels: Classes, or labels where a node may have several.
+    """
+    model: nn.Module = MODELS[config.model](
+        in_channels,
         config.hidden,
         config.layers,
-        dataset.num_classes,
+        out_channels,
         k=config.k,
         nonlinearity=config.nonlinearity,
         dropout=config.dropout,
@@ -73,6 +105,17 @@ def build_model(
         residual=config.residual,
     )
     return model
+
+
+def run_model(
+    config: TrainConfig, forward: Callable[..., Tensor], x: Tensor, graph: Graph
+) -> Tensor:
+    """Returns the logits [N, C] in the precision of the settings."""
+    if x.device.type != "cuda" or config.precision != "medium":
+        return forward(x, graph)
+    # Without the cache: a CUDA graph must not find weights cast before it was recorded.
+    with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
+        return forward(x, graph).float()
 
 
 def compiled(model: nn.Module) -> Callable[..., Tensor]:
