@@ -263,3 +263,12 @@ def test_what_is_downloaded_is_said_before_pip_starts() -> None:
     there = tool.announcement("test", f"{tool.TORCH}+cpu")
     assert there.endswith(f"torch {tool.TORCH}+cpu is there already")
     assert "there already" not in tool.announcement("test", "2.1.0")
+
+
+def test_the_front_page_tells_the_sizes_of_the_lock() -> None:
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    rest, cpu, cuda = lock_tool().sizes("demo")
+    assert f"{rest} MB for `make demo`" in readme
+    assert f"{cuda / 1000:.1f} GB with its CUDA libraries, or {cpu} MB with" in readme
+    makefile = (ROOT / "Makefile").read_text()
+    assert f"without {cuda / 1000:.1f} GB of CUDA libraries" in makefile

@@ -95,6 +95,13 @@ def write() -> None:
     LOCK.write_text(header + versions)
 
 
+def sizes(command: str) -> tuple[int, int, int]:
+    """MB that a command downloads: all but torch, torch as the CPU build, torch with CUDA."""
+    found = {match[1]: match.groups()[1:] for match in SIZES.finditer(LOCK.read_text())}
+    rest, cpu, cuda = map(int, found[command])
+    return rest, cpu, cuda
+
+
 def announcement(command: str, installed: str | None, *, cpu: bool = False) -> str:
     """Returns what is about to be downloaded for a command of the Makefile, and how large.
 
@@ -103,8 +110,7 @@ def announcement(command: str, installed: str | None, *, cpu: bool = False) -> s
         installed: the release of torch that the environment holds, if any.
         cpu: whether torch's CPU build was asked for.
     """
-    sizes = {found[1]: found.groups()[1:] for found in SIZES.finditer(LOCK.read_text())}
-    rest, small, large = (int(size) for size in sizes[command])
+    rest, small, large = sizes(command)
     told = f"installing the versions of lock.txt into .venv: up to {rest} MB to download"
     if installed is not None and installed.partition("+")[0] == TORCH:
         return f"{told}; torch {installed} is there already"

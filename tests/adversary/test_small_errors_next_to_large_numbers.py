@@ -180,7 +180,7 @@ def test_a_wrong_gradient_of_one_parameter_does_not_pass(
     name: str, factor: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spoiled(monkeypatch, (name,), factor)
-    monkeypatch.setattr(epoch, "interleave", lambda *args, **kwargs: pytest.fail("it was timed"))
+    monkeypatch.setattr(epoch, "time_steps", lambda *args, **kwargs: pytest.fail("it was timed"))
     bench = EpochBench("quick", torch.device("cpu"), ks=(3,), models=("gin",), rounds=1)
     task = case_task(EPOCH_CASE, 12, torch.device("cpu"))
     with pytest.raises(GateError, match=rf"auto gin on little is wrong: .*{name}"):

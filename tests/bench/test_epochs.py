@@ -14,7 +14,8 @@ from maxk.bench.epochs.run import EpochBench, Task, case_task, epochs
 from maxk.bench.kernels.cases import Case
 from maxk.bench.kernels.gate import GateError
 from maxk.data.synthetic import SyntheticConfig
-from maxk.measure.record import Row, from_json
+from maxk.measure.record import Row
+from maxk.measure.rows import from_json, to_json
 from maxk.nn.models import GCN, GIN, GraphSAGE
 from maxk.train.step import Step
 
@@ -45,7 +46,7 @@ def test_rows_of_every_model_and_contender(task: Task) -> None:
         for against in ("relu-eager", "pyg-csr", "topk-mask")
     }
     for row in rows:
-        assert from_json(row.to_json()).key == row.key
+        assert from_json(Row, to_json(row)).key == row.key
         assert (row.op, row.layers, row.width, row.edges) == ("epoch", 2, 12, task.graph.num_edges)
         assert row.k == (3 if row.implementation in ("auto", "topk-mask") else None)
     split = next(r.split for r in rows if r.implementation == "auto" and r.split)
@@ -74,7 +75,7 @@ def test_wrong_gradients_of_ours_are_not_timed(task: Task, monkeypatch: pytest.M
         return loss, grads
 
     monkeypatch.setattr(Step, "gradients", broken)
-    monkeypatch.setattr(epoch, "interleave", lambda *args, **kwargs: pytest.fail("it was timed"))
+    monkeypatch.setattr(epoch, "time_steps", lambda *args, **kwargs: pytest.fail("it was timed"))
     with pytest.raises(GateError, match="auto sage on little is wrong: gradients differ by"):
         measured(replace(BENCH, against=("topk-mask",)), task)
 

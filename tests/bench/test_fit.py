@@ -116,7 +116,7 @@ def test_rules() -> None:
 def test_the_table_shows_medians() -> None:
     fits = [Fit("abs", "maxk", "k = 2", 4, 2, seed, rmse, 3 * rmse, 9)
             for seed, rmse in enumerate((0.1, 0.3, 0.2))]  # fmt: skip
-    assert report.table(fits).splitlines()[-1] == "| abs | MaxK, k = 2 | 2.0e-01 (6.0e-01) |"
+    assert report.error_table(fits).splitlines()[-1] == "| abs | MaxK, k = 2 | 2.0e-01 (6.0e-01) |"
 
 
 def test_the_picture_has_a_line_a_network_and_a_panel_a_function() -> None:
@@ -127,7 +127,7 @@ def test_the_picture_has_a_line_a_network_and_a_panel_a_function() -> None:
         for k in (None, 2)
         for seed in range(2)
     ]
-    panels = report.figure(fits).axes
+    panels = report.error_figure(fits).axes
     assert [panel.get_title() for panel in panels] == ["|x|", "sin 2πx", "x²", ""]
     for panel in panels[:3]:
         assert [list(line.get_ydata()) for line in panel.lines] == [[0.2, 0.1]] * 2

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from maxk.bench.kernels import gate
-from maxk.bench.kernels.gate import Expected, GateError, Truth, judge, poisoned, run
+from maxk.bench.kernels.gate import Expected, GateError, Truth, judge, poisoned, run_poisoned
 from maxk.graph.graph import Graph
 from maxk.ops.spmm import reference
 
@@ -86,7 +86,7 @@ def test_fresh_memory_is_poisoned_inside_and_not_outside() -> None:
     assert all(bool(tensor.isnan().all()) for tensor in inside)
     assert integers.tolist() == [255, 255, 255]
     torch.zeros(2)
-    out = run(lambda: torch.empty(5), CPU, 20)
+    out = run_poisoned(lambda: torch.empty(5), CPU, 20)
     assert isinstance(out, torch.Tensor) and bool(out.isnan().all())
 
 

@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from maxk.bench.report import sections, trained
-from maxk.bench.report.html import page
+from maxk.bench.report.html import html_page
 from maxk.bench.sweep import score
 from maxk.bench.sweep import tables as accuracy
 from maxk.bench.sweep.score import Score, Speed
 from maxk.cli.main import main
 from maxk.core.errors import DataError
-from maxk.measure.record import Row, append
+from maxk.measure import rows as store
+from maxk.measure.record import Row, append_results
 
 RELU = Score(
     "cora", "sage", "relu", None, None, "cora-sage.toml", "1", test=0.8, hidden=64, kept=0.4
@@ -41,11 +42,11 @@ def scores(shift: float = 0.0) -> list[Score]:
 @pytest.fixture
 def swept(tmp_path: Path) -> Path:
     folder = tmp_path / "accuracy"
-    score.append(folder / score.SCORES, scores())
+    store.append(folder / score.SCORES, scores())
     relu = Speed(**asdict(score.bare(RELU)), ms=5.0, ceiling=3.5)
     fast = replace(relu, nonlinearity="maxk", k=8, groups=1, ms=2.0, ratio=2.5, ratio_low=2.4,
                    ratio_high=2.6)  # fmt: skip
-    score.append(folder / score.SPEEDS, [relu, fast])
+    store.append(folder / score.SPEEDS, [relu, fast])
     return folder
 
 
@@ -82,7 +83,7 @@ class _Tags(HTMLParser):
 
 
 def test_one_page_of_everything(swept: Path, tmp_path: Path) -> None:
-    append([OWN, replace(OWN, against="torch.sparse", ratio=4.5)], tmp_path / "results")
+    append_results([OWN, replace(OWN, against="torch.sparse", ratio=4.5)], tmp_path / "results")
     runs = [run_folder(tmp_path / name, [0.5, 0.6, 0.7], [0.1, 0.1]) for name in ("a", "b")]
     out, table = tmp_path / "page.html", tmp_path / "rows.csv"
     words = [
@@ -114,7 +115,7 @@ def test_one_page_of_everything(swept: Path, tmp_path: Path) -> None:
 
 
 def test_the_page_escapes_what_is_not_its_own() -> None:
-    text = page("<t>", [sections.Section("s", "a & b\n\n- **x**\n- y", ())], [])
+    text = html_page("<t>", [sections.Section("s", "a & b\n\n- **x**\n- y", ())], [])
     assert "<h1>&lt;t&gt;</h1>" in text
     assert "<p>a &amp; b</p>" in text
     assert "<ul><li><b>x</b></li><li>y</li></ul>" in text
@@ -122,7 +123,7 @@ def test_the_page_escapes_what_is_not_its_own() -> None:
 
 def test_the_tables_of_a_sweep(swept: Path) -> None:
     ((_, study),) = sections.studies([swept])
-    text = accuracy.tables(study)
+    text = accuracy.study_tables(study)
     assert "| cora | 64 | 3 | 40.0 % | 80.07 ± 0.25 | **70.13 ± 0.50** | 90.13 ± 0.50 + |" in text
     assert "| cora | 5.00 | 2.50 | 3.50 |" in text
     last = text.splitlines()[-1].split(" | ")
@@ -133,18 +134,18 @@ def test_the_tables_of_a_sweep(swept: Path) -> None:
 
 def test_irregular_sparsity_is_told(swept: Path) -> None:
     thin = [replace(RELU, nonlinearity="fatrelu", k=8, seed=s, kept=0.1 + 0.01 * s) for s in (0, 1)]
-    score.append(swept / score.SCORES, thin)
+    store.append(swept / score.SCORES, thin)
     ((_, study),) = sections.studies([swept])
-    text = accuracy.tables(study)
+    text = accuracy.study_tables(study)
     assert "| graph | k = 8 |\n| --- | ---: |\n| cora | 10.5 % |" in text
     assert text.count("entries that pass in training") == 1
 
 
 def test_a_cell_of_fewer_seeds_says_so(swept: Path) -> None:
     extra = replace(RELU, nonlinearity="maxk", k=4, groups=1, seed=0, test=0.9)
-    score.append(swept / score.SCORES, [extra])
+    store.append(swept / score.SCORES, [extra])
     ((_, study),) = sections.studies([swept])
-    assert "70.13 ± 0.50** | 90.00 ± 0.00 (1) | 90.13" in accuracy.tables(study)
+    assert "70.13 ± 0.50** | 90.00 ± 0.00 (1) | 90.13" in accuracy.study_tables(study)
 
 
 def test_a_sweep_rewrites_a_page(
@@ -170,13 +171,13 @@ def test_a_sweep_rewrites_a_page(
 def test_two_sweeps_compared(
     swept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    score.append(tmp_path / "other" / score.SCORES, scores(shift=-0.05))
+    store.append(tmp_path / "other" / score.SCORES, scores(shift=-0.05))
     assert main(["report", "compare", str(swept), str(tmp_path / "other")]) == 0
     lines = capsys.readouterr().out.splitlines()[2:]
     words = {line.split(" | ")[3]: line.removesuffix(" |").rpartition("| ")[2] for line in lines}
     assert words == {"-": "not distinguishable", "2": "worse", "8": "worse"}
     with pytest.raises(DataError, match="no setting with two seeds in common"):
-        accuracy.compare(scores()[:1], scores()[:1])
+        accuracy.compare_sweeps(scores()[:1], scores()[:1])
 
 
 def test_two_runs_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -186,11 +187,11 @@ def test_two_runs_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith("slow -> fast, the score: better, +10.33 points in [")
     assert second == "slow -> fast, the epoch: better, 110 -> 60.0 ms"
-    back = trained.compare(trained.read(fast), trained.read(slow))
+    back = trained.compare_runs(trained.read_run(fast), trained.read_run(slow))
     assert ["worse" in line for line in back] == [True, True]
     one = run_folder(tmp_path / "one", [0.9], [0.105])
-    lines = trained.compare(trained.read(slow), trained.read(one))
+    lines = trained.compare_runs(trained.read_run(slow), trained.read_run(one))
     assert ["not distinguishable" in line for line in lines] == [True, True]
     (fast / "summary.json").write_text("{}")
     with pytest.raises(DataError, match="is no whole run folder"):
-        trained.read(fast)
+        trained.read_run(fast)

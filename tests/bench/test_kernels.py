@@ -14,7 +14,8 @@ from maxk.bench.kernels.comparators import Comparator
 from maxk.bench.kernels.gate import GateError
 from maxk.bench.kernels.run import KernelBench, kernels
 from maxk.data.synthetic import SyntheticConfig
-from maxk.measure.record import Row, from_json
+from maxk.measure.record import Row
+from maxk.measure.rows import from_json, to_json
 
 CASE = Case("little", SyntheticConfig(nodes=60, degree=6.0), widths=(12,), ks=(3, 12, 40))
 BENCH = KernelBench("quick", (CASE,), torch.device("cpu"), rounds=1, budget_s=1.0)
@@ -44,7 +45,7 @@ def test_rows_cover_every_op_k_and_contender() -> None:
 def test_rows_are_complete_and_valid() -> None:
     rows, _ = measured()
     for row in rows:
-        assert from_json(row.to_json()).key == row.key
+        assert from_json(Row, to_json(row)).key == row.key
         assert (row.nodes, row.graph, row.device) == (60, "little", "cpu")
         assert row.gbps is not None and row.fraction is not None and row.ms_low <= row.ms_high
         assert (row.ratio is None) == (row.against is None)
@@ -80,7 +81,7 @@ def test_choices_narrow_the_run() -> None:
 @pytest.mark.parametrize("op", ["forward", "backward", "maxk"])
 def test_a_wrong_implementation_is_not_timed(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if op == "maxk":
-        real_select = ours.select
+        real_select = ours.selection
         calls = iter(range(100))
 
         def select(x: torch.Tensor, k: int, implementation: str = "auto") -> Any:
@@ -88,7 +89,7 @@ def test_a_wrong_implementation_is_not_timed(op: str, monkeypatch: pytest.Monkey
                 return real_select(x, k)
             return real_select(-x, k)
 
-        monkeypatch.setattr(ours, "select", select)
+        monkeypatch.setattr(ours, "selection", select)
     else:
         real = getattr(ours, op)
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from maxk.bench.report.compare import compare
-from maxk.bench.report.read import files, read, select
-from maxk.bench.report.table import END, START, insert, tables
+from maxk.bench.report.compare import compare_rows
+from maxk.bench.report.read import files, filter_rows, latest_rows
+from maxk.bench.report.table import END, START, insert, row_tables
 from maxk.cli.report import app
 from maxk.core.errors import DataError
-from maxk.measure.record import Row, append
+from maxk.measure.record import Row, append_results
 from maxk.measure.words import digits, ratio_words
 
 OWN = Row(
@@ -30,8 +30,8 @@ run = CliRunner().invoke
 
 
 def test_the_latest_row_of_each_thing_is_kept(tmp_path: Path) -> None:
-    append([OWN, WON, replace(OWN, date="2026-11-30", ms=3.0)], tmp_path)
-    rows = read([tmp_path])
+    append_results([OWN, WON, replace(OWN, date="2026-11-30", ms=3.0)], tmp_path)
+    rows = latest_rows([tmp_path])
     assert [(row.against, row.ms) for row in rows] == [(None, 3.0), ("torch.sparse", 2.0)]
 
 
@@ -51,18 +51,18 @@ def test_scores_are_not_times(tmp_path: Path) -> None:
 
 def test_select_keeps_what_is_asked_for() -> None:
     other = replace(OWN, op="maxk", suite="cpu", device="cpu")
-    assert select([OWN, other], ops=("maxk",)) == [other]
-    assert select([OWN, other], suites=("quick",)) == [OWN]
-    assert select([OWN, other], device="h200") == [OWN]
-    assert select([OWN, other], graphs=("none",)) == []
+    assert filter_rows([OWN, other], ops=("maxk",)) == [other]
+    assert filter_rows([OWN, other], suites=("quick",)) == [OWN]
+    assert filter_rows([OWN, other], device="h200") == [OWN]
+    assert filter_rows([OWN, other], graphs=("none",)) == []
     wide = replace(OWN, k=192, width=512, precision="medium")
-    assert select([OWN, wide], ks=(192,)) == [wide]
-    assert select([OWN, wide], widths=(512,)) == [wide]
-    assert select([OWN, wide], precision="medium") == [wide]
+    assert filter_rows([OWN, wide], ks=(192,)) == [wide]
+    assert filter_rows([OWN, wide], widths=(512,)) == [wide]
+    assert filter_rows([OWN, wide], precision="medium") == [wide]
 
 
 def test_a_table_shows_wins_losses_and_ties() -> None:
-    text = tables([OWN, WON, LOST, EVEN, THEIRS])
+    text = row_tables([OWN, WON, LOST, EVEN, THEIRS])
     header, _, line = text.splitlines()[-3:]
     assert [cell.strip() for cell in header.strip("|").split("|")][3:6] == [
         "x torch.sparse", "x best-dense", "x merge-path",
@@ -73,7 +73,7 @@ def test_a_table_shows_wins_losses_and_ties() -> None:
 
 def test_an_epoch_table_shows_the_model_and_its_memory() -> None:
     row = replace(OWN, op="epoch", model="sage", layers=3, peak_memory=3 << 29)
-    assert tables([row]).splitlines()[-1] == (
+    assert row_tables([row]).splitlines()[-1] == (
         "| ring | sage, 3 layers | 2 | 2.00 (1.50 to 2.50) | 1.50 GiB |"
     )
 
@@ -105,26 +105,26 @@ def test_compare_tells_better_from_worse_from_noise() -> None:
     faster = replace(OWN, ms=1.0, ms_low=0.9, ms_high=1.1)
     slower = replace(OWN, ms=4.0, ms_low=3.0, ms_high=5.0)
     nearly = replace(OWN, ms=1.9, ms_low=1.4, ms_high=2.6)
-    verdicts = [compare([OWN], [new])[0].verdict for new in (faster, slower, nearly)]
+    verdicts = [compare_rows([OWN], [new])[0].outcome for new in (faster, slower, nearly)]
     assert verdicts == ["better", "worse", "not distinguishable"]
-    assert compare([OWN], [faster])[0].factor == 2.0
+    assert compare_rows([OWN], [faster])[0].factor == 2.0
 
 
 def test_compare_reads_ratios_the_other_way_round() -> None:
     more = replace(WON, ratio=9.0, ratio_low=8.0, ratio_high=10.0, ms=50.0)
-    (change,) = compare([WON], [more])
-    assert (change.verdict, change.factor) == ("better", 2.0)
-    assert compare([more], [WON])[0].verdict == "worse"
+    (change,) = compare_rows([WON], [more])
+    assert (change.outcome, change.factor) == ("better", 2.0)
+    assert compare_rows([more], [WON])[0].outcome == "worse"
 
 
 def test_compare_of_different_things_is_an_error() -> None:
     with pytest.raises(DataError, match="no measurement in common"):
-        compare([OWN], [replace(OWN, k=4)])
+        compare_rows([OWN], [replace(OWN, k=4)])
 
 
 def test_commands(tmp_path: Path) -> None:
-    (old,) = append([OWN, WON], tmp_path / "old")
-    (new,) = append([replace(OWN, ms=1.0, ms_low=0.9, ms_high=1.1), WON], tmp_path / "new")
+    (old,) = append_results([OWN, WON], tmp_path / "old")
+    (new,) = append_results([replace(OWN, ms=1.0, ms_low=0.9, ms_high=1.1), WON], tmp_path / "new")
     table = run(app, ["table", str(old)])
     assert table.exit_code == 0 and "| ring | 2 |" in table.output
     result = run(app, ["compare", str(old), str(new)])
@@ -139,7 +139,7 @@ def test_commands(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="needs matplotlib")
 def test_plot_writes_a_picture(tmp_path: Path) -> None:
-    (path,) = append([OWN, WON, replace(WON, k=4), replace(WON, op="backward")], tmp_path)
+    (path,) = append_results([OWN, WON, replace(WON, k=4), replace(WON, op="backward")], tmp_path)
     picture = tmp_path / "deep" / "speedup.png"
     assert run(app, ["plot", str(path), "--out", str(picture)]).exit_code == 0
     assert picture.read_bytes().startswith(b"\x89PNG")

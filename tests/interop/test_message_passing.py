@@ -119,41 +119,8 @@ def test_the_hook_of_pyg(monkeypatch):
     assert "spmm" in ran
 
 
-def test_a_message_that_is_not_the_features_is_refused():
-    class Doubling(maxk.interop.FusedMessage, Plain):
-        def message(self, x_j):
-            return 2 * x_j
+def test_a_wrong_declaration_is_refused_when_the_class_is_made():
+    with pytest.raises(ValueError, match=r"message_is of Odd must be 'x_j' or .* got 'x_i'"):
 
-    with pytest.raises(ValueError, match="message of Doubling is not x_j"):
-        Doubling()(torch.randn(N, WIDTH), EDGES)
-
-    class Squaring(maxk.interop.FusedMessage, Plain):
-        def message(self, x_j, edge_weight):
-            return edge_weight.view(-1, 1) ** 2 * x_j
-
-    with pytest.raises(ValueError, match=r"not edge_weight \* x_j"):
-        Squaring()(torch.randn(N, WIDTH), EDGES)
-
-
-def test_what_cannot_be_fused_is_refused_when_the_class_is_made():
-    with pytest.raises(TypeError, match=r"must be made of x_j.*got \(x_i, x_j\)"):
-
-        class Pairs(maxk.interop.FusedMessage, Plain):
-            def message(self, x_i, x_j):
-                return x_i - x_j
-
-    with pytest.raises(TypeError, match="has its own aggregate"):
-
-        class Own(maxk.interop.FusedMessage, Plain):
-            def aggregate(self, inputs, index):
-                return inputs
-
-
-def test_other_reductions_and_directions_are_refused():
-    x = torch.randn(N, WIDTH)
-    with pytest.raises(ValueError, match="aggr must be"):
-        Fused("max")(x, EDGES)
-    conv = Fused()
-    conv.flow = "target_to_source"
-    with pytest.raises(ValueError, match=r"edge_index.flip\(0\)"):
-        conv(x, EDGES)
+        class Odd(maxk.interop.FusedMessage, Plain):
+            message_is = "x_i"

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from maxk.cli.words import integers, one_of
+
+if TYPE_CHECKING:
+    import torch
 
 app = typer.Typer(
     help="Measure against what a user would run instead: correct first, then interleaved.",
@@ -47,20 +52,33 @@ def kernels(
     out: _Out = Path("results"),
 ) -> None:
     """Time forward, backward and MaxK on seeded graphs, gated by a float64 reference."""
-    from maxk.bench import command
+    import torch
 
-    command.kernels(
-        command.Request(suite, device, precision, scale, rounds, budget, out),
-        ks=command.integers(k),
-        widths=tuple(width or ()),
-        graphs=tuple(graph or ()),
-        choice=command.Choice(
-            ops=tuple(op or ()),
-            against=tuple(against or ()),
-            implementations=tuple(implementation or ()),
-            dtype=dtype,
-        ),
+    from maxk.bench import show
+    from maxk.bench.kernels import run
+    from maxk.bench.kernels.cases import cases
+    from maxk.bench.kernels.comparators import comparators
+
+    ops, ours, others = tuple(op or ()), tuple(implementation or ()), tuple(against or ())
+    one_of("op", ops, run.OPS)
+    one_of("dtype", (dtype,), run.DTYPES)
+    one_of("implementation", ours, run.IMPLEMENTATIONS)
+    one_of("against", others, (c.name for c in comparators()))
+    chosen = cases(
+        suite, graphs=tuple(graph or ()), scale=scale, ks=integers(k), widths=tuple(width or ())
     )
+    bench = run.KernelBench(
+        suite=suite,
+        cases=chosen,
+        device=_prepare(device, precision),
+        dtype=getattr(torch, dtype),
+        ops=ops or run.OPS,
+        implementations=ours or ("auto",),
+        against=others,
+        rounds=rounds,
+        budget_s=budget,
+    )
+    show.follow(lambda say: run.kernels(bench, say), bench.implementations, out)
 
 
 @app.command("epoch", context_settings={"allow_extra_args": True})
@@ -100,19 +118,40 @@ def epoch(
     out: _Out = Path("results"),
 ) -> None:
     """Time whole training epochs: ours, and what a user would run instead."""
-    from maxk.bench import command
+    from maxk.bench import show
+    from maxk.bench.epochs import run
+    from maxk.bench.kernels.cases import cases
+    from maxk.bench.models import MODELS
 
-    command.epochs(
-        command.Request(suite, device, precision, scale, rounds, budget, out),
-        ks=command.integers(k),
-        models=(*(models or ()), *context.args),
-        graphs=tuple(graph or ()),
-        choice=command.EpochChoice(
-            datasets=tuple(dataset or ()),
-            hidden=hidden,
-            layers=layers,
-            implementations=tuple(implementation or ()),
-            against=tuple(against or ()),
-            limit_s=limit,
-        ),
+    ours, others = tuple(implementation or ()), tuple(against or ())
+    names = (*(models or ()), *context.args)
+    one_of("models", names, MODELS)
+    one_of("against", others, run.CONTENDERS)
+    one_of("implementation", ours, run.IMPLEMENTATIONS)
+    bench = run.EpochBench(
+        suite="dataset" if dataset else suite,
+        device=_prepare(device, precision),
+        ks=integers(k) or (16, 32, 64),
+        models=names or ("sage",),
+        implementations=ours or ("auto",),
+        against=others,
+        rounds=rounds,
+        budget_s=budget,
     )
+    if dataset:
+        tasks = run.dataset_tasks(dataset, bench.device, hidden=hidden, layers=layers)
+    else:
+        chosen = cases(suite, graphs=tuple(graph or ()), scale=scale)
+        tasks = run.suite_tasks(chosen, bench.device, hidden=hidden, layers=layers)
+    show.follow(lambda say: run.all_epochs(bench, tasks, say, limit), run.IMPLEMENTATIONS, out)
+
+
+def _prepare(device: str, precision: str) -> torch.device:
+    """Returns the device, and sets torch's precision for the process."""
+    import torch
+
+    from maxk.train.setup import resolve_device
+
+    one_of("precision", (precision,), ("highest", "high", "medium"))
+    torch.set_float32_matmul_precision(precision)
+    return resolve_device(device)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from maxk.cli.words import integers
+
 if TYPE_CHECKING:
     from maxk.bench.epochs.profile import EpochProfile, Profile
 
@@ -55,7 +57,6 @@ def profile(
     given["k"] = 1
     checked = TrainConfig(**given) if config is None else TrainConfig.from_toml(config, **given)
 
-    from maxk.bench.command import integers
     from maxk.bench.epochs.profile import DEFAULT_KS, profile_data
     from maxk.bench.epochs.profile import profile as measure
     from maxk.train.setup import resolve_device
@@ -64,9 +65,9 @@ def profile(
     resolve_device(checked.device)
     found = measure(checked, profile_data(checked), ks, budget_s=budget)
     if plot is not None:
-        from maxk.bench.epochs.picture import draw
+        from maxk.bench.epochs.picture import draw_profile
 
-        draw(found, plot)
+        draw_profile(found, plot)
     if as_json:
         typer.echo(json.dumps(found.to_dict(), indent=2))
         return 0

@@ -53,12 +53,12 @@ def table(
     ] = None,
 ) -> None:
     """Print Markdown tables of the latest rows, losses included."""
-    from maxk.bench.report.read import read, select
-    from maxk.bench.report.table import insert, tables
+    from maxk.bench.report.read import filter_rows, latest_rows
+    from maxk.bench.report.table import insert, row_tables
     from maxk.core.errors import DataError
 
-    rows = select(
-        read(paths),
+    rows = filter_rows(
+        latest_rows(paths),
         suites=tuple(suite or ()),
         ops=tuple(op or ()),
         graphs=tuple(graph or ()),
@@ -67,7 +67,7 @@ def table(
         widths=tuple(width or ()),
         precision=precision,
     )
-    text = tables(rows)
+    text = row_tables(rows)
     if not text:
         raise DataError("no row is left to show; ask for fewer suites, operations or graphs")
     if into is None:
@@ -102,11 +102,11 @@ def page(
     Of several run folders of maxk train, each is compared with the first.
     """
     from maxk.bench.report import sections as rooms
-    from maxk.bench.report.html import page as html_page
+    from maxk.bench.report.html import html_page
     from maxk.bench.report.table import insert
-    from maxk.bench.sweep.run import draw
+    from maxk.bench.sweep.run import draw_study
 
-    inputs = rooms.sort(paths)
+    inputs = rooms.sort_paths(paths)
     found = rooms.sections(inputs)
     if html is not None:
         _write(html, html_page(title, found, rooms.pictures(inputs)))
@@ -114,7 +114,7 @@ def page(
         _write(csv, rooms.to_csv(found))
     if plots is not None:
         for _, study in inputs.studies:
-            for picture in draw(study, plots):
+            for picture in draw_study(study, plots):
                 typer.echo(f"wrote {picture}")
     text = "\n\n".join(f"## {section.title}\n\n{section.text}" for section in found)
     if into is not None:
@@ -143,23 +143,23 @@ def compare(
     """Say what got better, worse, or cannot be told apart: times, scores of a sweep, or runs."""
     from maxk.bench.report import compare as rooms
     from maxk.bench.report import sections, trained
-    from maxk.bench.report.read import read
+    from maxk.bench.report.read import latest_rows
     from maxk.bench.sweep import tables as accuracy
 
     if trained.is_run(before) and trained.is_run(after):
-        for line in trained.compare(trained.read(before), trained.read(after)):
+        for line in trained.compare_runs(trained.read_run(before), trained.read_run(after)):
             typer.echo(line)
         return
     old, new = (sections.studies([path]) for path in (before, after))
     if old and new:
-        typer.echo(accuracy.compare(old[0][1].scores, new[0][1].scores))
+        typer.echo(accuracy.compare_sweeps(old[0][1].scores, new[0][1].scores))
         return
-    changes = rooms.compare(read([before]), read([after]))
-    typer.echo(rooms.table(changes))
+    changes = rooms.compare_rows(latest_rows([before]), latest_rows([after]))
+    typer.echo(rooms.changes_table(changes))
     counts = {"better": 0, "worse": 0, "not distinguishable": 0}
     for change in changes:
-        counts[change.verdict] += 1
-    typer.echo("\n" + ", ".join(f"{count} {verdict}" for verdict, count in counts.items()))
+        counts[change.outcome] += 1
+    typer.echo("\n" + ", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
 
 
 @app.command("plot")
@@ -173,14 +173,14 @@ def plot(
     device: _Device = None,
 ) -> None:
     """Draw the speed-up against k."""
-    from maxk.bench.report.plot import plot as draw
-    from maxk.bench.report.read import read, select
+    from maxk.bench.report.plot import draw_speedups
+    from maxk.bench.report.read import filter_rows, latest_rows
 
-    rows = select(
-        read(paths),
+    rows = filter_rows(
+        latest_rows(paths),
         suites=tuple(suite or ()),
         ops=tuple(op or ()),
         graphs=tuple(graph or ()),
         device=device,
     )
-    typer.echo(f"wrote {draw(rows, out, against=against)}")
+    typer.echo(f"wrote {draw_speedups(rows, out, against=against)}")

@@ -7,12 +7,14 @@ import sys
 from collections.abc import Collection
 from typing import Any
 
-from torch import fx, nn
+from torch import nn
 
 from maxk.core.checks import check_k
 from maxk.interop.layers import check_no_hooks, is_convolution, replacement
+from maxk.interop.recorded import recorded
 from maxk.interop.report import ConversionReport, Converted
 from maxk.interop.trace import OTHER_MODULES, Dropout, Rewriter, record
+from maxk.interop.trim import TrimToLayer
 from maxk.nn.conv import GINConv
 from maxk.nn.maxk import MaxK
 
@@ -166,6 +168,8 @@ def _convert_basic_gnn(
         check_k(k, model.hidden_channels)
     model.act = MaxK(k, compressed=True)
     model.dropout = Dropout(model.dropout.p).train(model.dropout.training)
+    if not isinstance(model._trim, TrimToLayer):
+        model._trim = TrimToLayer(model._trim).train(model.training)
     rows = []
     for i, layer in enumerate(layers):
         model.convs[i] = layer
@@ -202,20 +206,7 @@ def _convert_written(
         f"{node.name}: no convolution directly behind it" for node in rewriter.lonely_activations()
     ]
     left += [f"{name}: skipped" for name in convolutions if name in skip]
-    result = fx.GraphModule(model, graph, class_name=type(model).__name__)
-    # A recording holds what it calls; the rest of the model comes along, so that names stay.
-    for name, child in model.named_children():
-        setattr(result, name, child)
-    for name, tensor in [
-        *model.named_parameters(recurse=False),
-        *model.named_buffers(recurse=False),
-    ]:
-        if not hasattr(result, name):
-            setattr(result, name, tensor)
-    for name, value in vars(model).items():
-        if not name.startswith("_") and name not in vars(result):
-            setattr(result, name, value)
-    return result.train(mode), rows, left
+    return recorded(model, graph).train(mode), rows, left
 
 
 def _stays_whole(module: nn.Module, leaves: set[int]) -> bool:

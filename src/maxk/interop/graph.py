@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -160,8 +161,10 @@ def _tensor(edge_weight: Tensor | str, source: object) -> Tensor:
 
 
 def _pair(num_nodes: int | Sequence[int | None] | None) -> Counts:
-    if num_nodes is None or isinstance(num_nodes, int):
-        return (num_nodes, num_nodes)
+    if not isinstance(num_nodes, tuple | list):
+        # NumPy's integers are no int.
+        count = None if num_nodes is None else operator.index(num_nodes)  # type: ignore[arg-type]
+        return (count, count)
     if len(num_nodes) != 2:
         raise ValueError(f"num_nodes must be N or (num_src, num_dst), got {num_nodes!r}")
     return (num_nodes[0], num_nodes[1])

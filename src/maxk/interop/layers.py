@@ -62,8 +62,12 @@ def replacement(conv: nn.Module, name: str) -> nn.Module:
 def _sage(theirs: Any, name: str) -> nn.Module:
     if theirs.aggr not in ("mean", "sum", "add"):
         raise _refusal(name, "SAGEConv", f"has aggr={theirs.aggr!r}, not 'mean' or 'sum'")
+    in_channels = theirs.in_channels
+    if isinstance(in_channels, tuple | list):
+        root = getattr(theirs, "lin_r", theirs.lin_l)
+        in_channels = (_width(in_channels[0], theirs.lin_l), _width(in_channels[1], root))
     return SAGEConv(
-        theirs.in_channels,
+        _width(in_channels, theirs.lin_l),
         theirs.out_channels,
         aggr=theirs.aggr,
         normalize=theirs.normalize,
@@ -73,14 +77,20 @@ def _sage(theirs: Any, name: str) -> nn.Module:
     )
 
 
+def _width(given: Any, linear: nn.Module) -> Any:
+    """The width that a layer was made for, or took from its first input."""
+    return getattr(linear, "in_channels", given) if given == -1 else given
+
+
 def _gcn(theirs: Any, name: str) -> nn.Module:
     if theirs.improved:
         raise _refusal(name, "GCNConv", "has improved=True")
     if theirs.aggr not in ("sum", "add"):
         raise _refusal(name, "GCNConv", f"has aggr={theirs.aggr!r}, not 'sum'")
     return GCNConv(
-        theirs.in_channels,
+        _width(theirs.in_channels, theirs.lin),
         theirs.out_channels,
+        cached=theirs.cached,
         add_self_loops=theirs.add_self_loops,
         normalize=theirs.normalize,
         bias=theirs.bias is not None,

@@ -220,7 +220,7 @@ def _watched(model: nn.Module, whole: Callable[[nn.Module], bool]) -> Iterator[N
     spaces = {
         id(f.__globals__): f.__globals__
         for f in forwards
-        if not f.__module__.startswith(("torch.", "torch_geometric."))
+        if not (f.__module__ or "").startswith(("torch.", "torch_geometric."))
     }
     names = [space for space in spaces.values() if "isinstance" not in space]
     for space in names:
@@ -267,10 +267,6 @@ class Rewriter:
             self._replace_activation(node, f"maxk_{number}", k)
         for node in self.between:
             self._replace_dropout(node)
-        for call in self.calls:
-            call.kwargs = {
-                "graph" if key == "edge_index" else key: x for key, x in call.kwargs.items()
-            }
         self.graph.lint()
 
     def lonely_activations(self) -> list[fx.Node]:

@@ -24,6 +24,17 @@ _has_any_global_hook: Callable[[], object] = torch_module._has_any_global_hook
 _TENSORS = (nn.Parameter, Tensor)  # torch.func.functional_call puts plain tensors in
 
 
+def has_hooks(module: nn.Module) -> bool:
+    """Whether calling a module calls hooks, its own or those of all modules."""
+    return bool(
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or module._backward_hooks
+        or module._backward_pre_hooks
+        or _has_any_global_hook()
+    )
+
+
 def is_plain(module: nn.Module, kind: type[nn.Module]) -> bool:
     """Whether calling a child does nothing but what its class says with its own weight and bias.
 
@@ -35,15 +46,7 @@ def is_plain(module: nn.Module, kind: type[nn.Module]) -> bool:
         module: the child.
         kind: the class that the fused operation replaces, with parameters "weight" and "bias".
     """
-    if type(module) is not kind or module._compiled_call_impl is not None:
-        return False
-    if (
-        module._forward_hooks
-        or module._forward_pre_hooks
-        or module._backward_hooks
-        or module._backward_pre_hooks
-        or _has_any_global_hook()
-    ):
+    if type(module) is not kind or module._compiled_call_impl is not None or has_hooks(module):
         return False
     # What is pruned or normalised the old way keeps its weight outside of the parameters.
     parameters = module._parameters

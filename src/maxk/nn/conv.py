@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.fx import Proxy
 from torch.nn import functional as F
 
 from maxk.cbsr import CBSR
@@ -19,6 +20,7 @@ from maxk.graph.cache import graph_of
 from maxk.graph.graph import Graph
 from maxk.nn.children import add_applied
 from maxk.nn.functional import add_scaled, dense, refuse_replica
+from maxk.nn.lazy import is_lazy, make_linear
 from maxk.ops.aggregate import aggregate
 
 Features = CBSR | Tensor
@@ -38,7 +40,67 @@ def _rows(x: Features) -> int:
 
 def ends(x: Features | Pair) -> Pair:
     """Features of the sources and the targets."""
-    return x if isinstance(x, tuple) else (x, x)
+    if isinstance(x, tuple):
+        return x
+    return (x[0], x[1]) if isinstance(x, list) else (x, x)
+
+
+def _check_options(layer: nn.Module, options: dict[str, Any]) -> None:
+    """Sets on a layer what PyG's ``MessagePassing`` takes, where it has a meaning here.
+
+    Raises:
+        TypeError: an option is unknown.
+        ValueError: an option has a value that changes the result.
+    """
+    kind = type(layer).__name__
+    allowed: dict[str, tuple[object, ...]] = {
+        "flow": ("source_to_target",),
+        "node_dim": (-2, 0),
+        "aggr_kwargs": (None, {}),
+        "aggr": ("sum", "add"),
+    }
+    hints = {
+        "flow": "pass edge_index.flip(0) or graph.transpose() to reverse the edges",
+        "node_dim": "features are matrices of one row per node",
+        "aggr_kwargs": "sum and mean have none",
+        "aggr": "use maxk.nn.SAGEConv for the mean",
+    }
+    layers = options.pop("decomposed_layers", 1)
+    if not isinstance(layers, int) or layers < 1:
+        raise ValueError(f"decomposed_layers must be an int of at least 1, got {layers!r}")
+    layer.decomposed_layers = layers  # type: ignore[assignment]
+    for name, value in options.items():
+        if name not in allowed:
+            raise TypeError(f"{kind} has no argument {name!r}; see help(maxk.nn.{kind})")
+        if value not in allowed[name]:
+            wanted = " or ".join(map(repr, allowed[name]))
+            raise ValueError(f"{name} of {kind} must be {wanted}, got {value!r}; {hints[name]}")
+    layer.flow = "source_to_target"  # type: ignore[assignment]
+    layer.node_dim = options.get("node_dim", -2)
+
+
+def _pair(in_channels: Any) -> tuple[int, int]:
+    """Widths of the sources and the targets."""
+    if isinstance(in_channels, tuple | list):
+        source, target = in_channels
+        return source, target
+    return in_channels, in_channels
+
+
+class Convolution(nn.Module):
+    """What the layers of this package share."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the layer; ``torch_geometric.nn.to_hetero`` would give it one type of edges."""
+        x = args[0] if args else kwargs.get("x")
+        if type(x) is Proxy and type(x.tracer).__module__.startswith("torch_geometric."):
+            kind = type(self).__name__
+            raise TypeError(
+                f"maxk.nn.{kind} cannot go through to_hetero, which splits the layers of PyG by "
+                f"edge type; build the model with PyG's {kind}, and call "
+                "maxk.convert(to_hetero(model, metadata), k=...)"
+            )
+        return super().__call__(*args, **kwargs)
 
 
 def edge_counts(x: Features | Pair, size: Size) -> tuple[int, int]:
@@ -52,19 +114,22 @@ def edge_counts(x: Features | Pair, size: Size) -> tuple[int, int]:
     return num_src, num_dst
 
 
-class SAGEConv(nn.Module):
+class SAGEConv(Convolution):
     r"""GraphSAGE convolution (`Hamilton et al. <https://arxiv.org/abs/1706.02216>`_).
 
     .. math:: x'_t = W_l \operatorname{mean}_{s \to t} x_s + b_l + W_r x_t
 
     Args:
-        in_channels: D, or a pair (source, target) for a bipartite graph.
+        in_channels: D, or a pair (source, target) for a bipartite graph; -1 takes the width of the
+            first input.
         out_channels: width of the result.
         aggr: "mean" or "sum" ("add").
         normalize: scale every row of the result to length 1.
         root_weight: add the term of the node itself.
         project: apply a linear layer and ReLU to dense source features first.
         bias: learn an additive bias.
+        **kwargs: of PyG's ``MessagePassing``: ``flow`` and ``node_dim`` at their defaults,
+            ``decomposed_layers``, which changes nothing since no message is stored.
 
     Shape:
         x [N, D] dense or CBSR, or a pair (x_src, x_dst), of which x_dst may be None; result
@@ -81,29 +146,33 @@ class SAGEConv(nn.Module):
         root_weight: bool = True,
         project: bool = False,
         bias: bool = True,
+        **kwargs: Any,
     ) -> None:
         super().__init__()
-        source, target = (in_channels, in_channels) if isinstance(in_channels, int) else in_channels
+        source, target = _pair(in_channels)
+        if project and source == -1:
+            raise ValueError("project=True needs the width of the sources, got in_channels=-1")
+        _check_options(self, kwargs)
         self.in_channels, self.out_channels = in_channels, out_channels
         self.aggr, self.normalize = aggr, normalize
         self.root_weight, self.project = root_weight, project
         self.reduce = _reduce_of(aggr)
         if project:
             self.lin = nn.Linear(source, source)
-        self.lin_l = nn.Linear(source, out_channels, bias=bias)
+        self.lin_l = make_linear(source, out_channels, bias=bias)
         if root_weight:
-            self.lin_r = nn.Linear(target, out_channels, bias=False)
+            self.lin_r = make_linear(target, out_channels, bias=False)
 
     def reset_parameters(self) -> None:
-        """Draws all parameters anew."""
+        """Draws all parameters again."""
         for layer in self.children():
             cast(nn.Linear, layer).reset_parameters()
 
-    def forward(self, x: Features | Pair, graph: Any, size: Size = None) -> Tensor:
+    def forward(self, x: Features | Pair, edge_index: Any, size: Size = None) -> Tensor:
         """Applies the convolution."""
         refuse_replica(self)
         source, target = ends(x)
-        graph = graph_of(graph, edge_counts(x, size))
+        graph = graph_of(edge_index, edge_counts(x, size))
         if self.project:
             source = F.relu(self.lin(dense(source)))
         y: Tensor = self.lin_l(aggregate(graph, source, self.reduce))
@@ -116,7 +185,7 @@ class SAGEConv(nn.Module):
         return f"{self.in_channels}, {self.out_channels}, aggr={self.aggr!r}"
 
 
-class GCNConv(nn.Module):
+class GCNConv(Convolution):
     r"""Graph convolution (`Kipf and Welling <https://arxiv.org/abs/1609.02907>`_).
 
     .. math:: X' = D^{-1/2} (A + I) D^{-1/2} X W + b
@@ -125,11 +194,16 @@ class GCNConv(nn.Module):
     dense ones the other way round, as PyG does; the product is the same.
 
     Args:
-        in_channels: D.
+        in_channels: D, or -1 for the width of the first input.
         out_channels: width of the result.
-        add_self_loops: fill missing self-loops.
+        improved: only False; PyG's True gives the added self-loops weight 2.
+        cached: keep the graph and the weights of the first call for all later ones, whatever they
+            bring; with normalize=True only, as in PyG.
+        add_self_loops: fill missing self-loops; by default where ``normalize`` is True.
         normalize: apply the symmetric normalisation.
         bias: learn an additive bias.
+        **kwargs: of PyG's ``MessagePassing``: ``aggr="add"``, ``flow`` and ``node_dim`` at their
+            defaults, ``decomposed_layers``, which changes nothing since no message is stored.
 
     Shape:
         x [N, D] dense or CBSR; result [N, out_channels]. ``edge_weight`` [E] belongs to an
@@ -140,11 +214,20 @@ class GCNConv(nn.Module):
         self,
         in_channels: int,
         out_channels: int,
+        improved: bool = False,
+        cached: bool = False,
         add_self_loops: bool | None = None,
         normalize: bool = True,
         bias: bool = True,
+        **kwargs: Any,
     ) -> None:
         super().__init__()
+        _check_options(self, kwargs)
+        if improved:
+            raise ValueError(
+                "improved must be False, got True; add the self-loops with weight 2 to edge_index "
+                "and edge_weight and pass add_self_loops=False"
+            )
         if add_self_loops is None:
             add_self_loops = normalize
         if add_self_loops and not normalize:
@@ -153,21 +236,34 @@ class GCNConv(nn.Module):
                 "call graph.with_self_loops() for a plain sum over filled loops"
             )
         self.in_channels, self.out_channels = in_channels, out_channels
+        self.improved, self.cached = improved, cached
         self.add_self_loops, self.normalize = add_self_loops, normalize
-        self.lin = nn.Linear(in_channels, out_channels, bias=False)
+        self._cached_graph: Graph | None = None
+        self.lin = make_linear(in_channels, out_channels, bias=False, glorot=True)
         self.bias = nn.Parameter(torch.empty(out_channels)) if bias else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draws all parameters anew: Glorot for the weight, 0 for the bias."""
-        nn.init.xavier_uniform_(self.lin.weight)
+        """Draws all parameters again: Glorot for the weight, 0 for the bias."""
+        if not is_lazy(self.lin.weight):
+            nn.init.xavier_uniform_(self.lin.weight)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
+        self._cached_graph = None
 
-    def forward(self, x: Features, graph: Any, edge_weight: Tensor | None = None) -> Tensor:
+    def forward(self, x: Features, edge_index: Any, edge_weight: Tensor | None = None) -> Tensor:
         """Applies the convolution."""
         refuse_replica(self)
-        graph = graph_of(graph, _rows(x), edge_weight)
+        if isinstance(x, tuple | list):
+            raise ValueError(
+                "x of GCNConv must be one matrix, got a pair; use maxk.nn.SAGEConv on a bipartite "
+                "graph"
+            )
+        graph = self._cached_graph
+        if graph is None:
+            graph = graph_of(edge_index, _rows(x), edge_weight)
+            if self.cached and self.normalize:
+                self._cached_graph = graph
         y: Tensor
         if isinstance(x, CBSR):
             y = self.lin(self._propagate(graph, x))
@@ -185,7 +281,7 @@ class GCNConv(nn.Module):
         return f"{self.in_channels}, {self.out_channels}"
 
 
-class GINConv(nn.Module):
+class GINConv(Convolution):
     r"""Graph isomorphism convolution (`Xu et al. <https://arxiv.org/abs/1810.00826>`_).
 
     .. math:: x'_t = \operatorname{nn}\Big((1 + \epsilon)\, x_t + \sum_{s \to t} x_s\Big)
@@ -194,6 +290,8 @@ class GINConv(nn.Module):
         nn: module applied to the sum.
         eps: initial epsilon.
         train_eps: learn epsilon.
+        **kwargs: of PyG's ``MessagePassing``: ``aggr="add"``, ``flow`` and ``node_dim`` at their
+            defaults, ``decomposed_layers``, which changes nothing since no message is stored.
 
     Shape:
         x [N, D] dense or CBSR, or a pair (x_src, x_dst); result whatever ``nn`` makes of [M, D].
@@ -201,8 +299,11 @@ class GINConv(nn.Module):
 
     eps: Tensor
 
-    def __init__(self, nn: nn.Module, eps: float = 0.0, train_eps: bool = False) -> None:
+    def __init__(
+        self, nn: nn.Module, eps: float = 0.0, train_eps: bool = False, **kwargs: Any
+    ) -> None:
         super().__init__()
+        _check_options(self, kwargs)
         self.nn = nn
         self.initial_eps = eps
         if train_eps:
@@ -211,7 +312,7 @@ class GINConv(nn.Module):
             self.register_buffer("eps", torch.tensor([eps]))
 
     def reset_parameters(self) -> None:
-        """Draws the inner module's parameters anew and puts epsilon back."""
+        """Draws the inner module's parameters again and puts epsilon back."""
         for module in self.nn.modules():
             reset = getattr(module, "reset_parameters", None)
             if callable(reset):
@@ -219,11 +320,11 @@ class GINConv(nn.Module):
         with torch.no_grad():
             self.eps.fill_(self.initial_eps)
 
-    def forward(self, x: Features | Pair, graph: Any, size: Size = None) -> Tensor:
+    def forward(self, x: Features | Pair, edge_index: Any, size: Size = None) -> Tensor:
         """Applies the convolution."""
         refuse_replica(self)
         source, target = ends(x)
-        y = aggregate(graph_of(graph, edge_counts(x, size)), source, "sum")
+        y = aggregate(graph_of(edge_index, edge_counts(x, size)), source, "sum")
         if target is not None:
             y = add_scaled(y, target, 1 + self.eps)
         result: Tensor = self.nn(y)

@@ -210,15 +210,15 @@ def read_toml(path: str | Path) -> dict[str, object]:
     """
     path = Path(path)
     try:
-        # Editors on Windows begin a file with a byte order mark.
-        text = path.read_text(encoding="utf-8-sig")
+        # A path saved with a run may hold bytes that are no text; an editor puts a mark in front.
+        text = path.read_text(encoding="utf-8-sig", errors="surrogateescape")
     except OSError as error:
         raise ConfigError(f"--config {path} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not a TOML file: it is not UTF-8 text") from error
     try:
         table = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
+        if any("\udc80" <= character <= "\udcff" for character in text):
+            raise ConfigError(f"{path} is not a TOML file: it is not UTF-8 text") from error
         # No TOML, a number of thousands of digits, or thousands of brackets.
         raise ConfigError(f"{path} is not a TOML file: {error}") from error
     return from_keys(table, str(path))

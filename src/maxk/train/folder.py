@@ -366,7 +366,7 @@ def append_text(path: Path, text: str) -> None:
         CheckpointError: it cannot be written.
     """
     try:
-        with path.open("a", encoding="utf-8") as file:
+        with path.open("a", encoding="utf-8", errors="surrogateescape") as file:
             file.write(text)
     except OSError as error:
         raise CheckpointError(cannot_write(path, error)) from error
@@ -378,7 +378,8 @@ def write_text(path: Path, text: str) -> None:
     Raises:
         CheckpointError: it cannot be written.
     """
-    write_file(path, text.encode("utf-8"))
+    # Paths may hold bytes that are no text; they are written as they are.
+    write_file(path, text.encode("utf-8", "surrogateescape"))
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:

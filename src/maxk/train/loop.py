@@ -9,7 +9,6 @@ import logging
 import math
 import pickle
 import statistics
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Self, SupportsIndex
@@ -19,6 +18,7 @@ from torch import Tensor
 
 from maxk.core.errors import CheckpointError, TrainingError
 from maxk.data.dataset import SPLITS, Dataset
+from maxk.device.compiling import run_clock
 from maxk.measure.memory import peak_memory, reset_peak_memory
 from maxk.train import advice, metrics
 from maxk.train.checkpoint import changed_parts, contents, copied, on_cpu
@@ -57,7 +57,7 @@ class Epoch:
         train: Score of the training nodes after the step, dropout off; so are ``val`` and ``test``.
         val: Score of the validation nodes.
         test: Score of the test nodes.
-        seconds: Forward, backward and optimizer step.
+        seconds: Forward, backward and optimizer step, without the compilation of kernels.
         seconds_evaluate: The forward pass that the scores are taken from.
         seconds_select: Share of ``seconds`` spent in MaxK; None where it was not measured.
         seconds_aggregate: The same for aggregation, forward and backward.
@@ -555,7 +555,7 @@ class Trainer:
     def _clock(self) -> float:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
-        return time.perf_counter()
+        return run_clock()
 
 
 def _trainable(dataset: Dataset) -> Dataset:

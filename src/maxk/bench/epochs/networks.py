@@ -15,16 +15,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from maxk.bench.kernels.gate import csr_tensor
+from maxk.bench.models import MODELS, Network
 from maxk.graph.graph import Graph
 from maxk.nn.functional import linear
-from maxk.nn.models import GCN, GIN, GraphSAGE
+from maxk.nn.models import GCN, GraphSAGE
 from maxk.ops.aggregate import aggregate
 
-Network = GraphSAGE | GCN | GIN
 Product = Callable[[Tensor], Tensor]
 
 #: How each network aggregates.
-REDUCE = {GraphSAGE: "mean", GCN: "gcn", GIN: "sum"}
+REDUCE = {model.network: model.reduce for model in MODELS.values()}
 
 
 class Plain(nn.Module):

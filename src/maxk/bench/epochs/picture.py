@@ -17,7 +17,7 @@ _NAMES = {
 }
 
 
-def draw(profile: Profile, out: Path | str) -> Path:
+def draw_profile(profile: Profile, out: Path | str) -> Path:
     """Draws a profile.
 
     One bar for ReLU and one for each k, cut into select, aggregate forward, aggregate backward and
@@ -42,7 +42,7 @@ def draw(profile: Profile, out: Path | str) -> Path:
     figure = Figure(figsize=(max(6.5, 1.1 * len(bars) + 2.5), 4.8), layout="constrained")
     axes = figure.add_subplot()
     bottoms = [0.0] * len(bars)
-    # The rest lies lowest, so that the ceiling line can be read against what stands on it.
+    # The rest is lowest, so that the ceiling line can be compared with the parts above it.
     for part in reversed(PARTS):
         heights = [bar.parts[part] for bar in bars]
         axes.bar(

@@ -7,7 +7,6 @@ the operations promise when they are timed alone, and what whole epochs reach.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -17,22 +16,23 @@ from torch import nn
 
 from maxk.bench.kernels import ours
 from maxk.bench.kernels.problem import Problem, random_matrix
+from maxk.bench.models import MODELS
+from maxk.bench.timing import Timed, new_pool, replayed, time_steps
 from maxk.core.errors import ConfigError
 from maxk.data.dataset import Dataset
 from maxk.data.describe import ModelShape, estimate_memory, look_up
 from maxk.measure.environment import device_name
 from maxk.measure.memory import added_memory
-from maxk.measure.timer import Timing, interleave, percentile, ratio
+from maxk.measure.timer import interleave, ratio
 from maxk.ops.maxk.op import maxk
 from maxk.train.config import TrainConfig
 from maxk.train.isolation import numerics
 from maxk.train.setup import build_model, resolve_device
-from maxk.train.step import Step, Target, captured
+from maxk.train.step import Step, Target
 
 DEFAULT_KS = (8, 16, 32, 64, 96, 128)
 #: Parts of an epoch, in the order of the picture's bars.
 PARTS = ("select", "forward", "backward", "rest")
-REDUCE = {"sage": "mean", "gcn": "gcn", "gin": "sum"}
 
 #: Classes of a graph that comes without labels.
 STAND_IN_CLASSES = 10
@@ -160,18 +160,26 @@ def profile(
         raise ConfigError(f"--k must hold a k up to --hidden {config.hidden}, got {tuple(ks)}")
     device = resolve_device(config.device)
     data = dataset.to(device)
-    data.graph.prepare(REDUCE[config.model])
+    data.graph.prepare(MODELS[config.model].reduce)
     with numerics(config):
         field = _Field(config, data, device)
         alone = {k: field.alone(k) for k in (None, *wanted)}
         contenders = {k: field.contender(k) for k in (None, *wanted)}
-        times, parts = _measure(contenders, device, rounds, budget_s)
+        pool = new_pool(device)
+        steps = {k: contender.step for k, contender in contenders.items()}
+        calls = {k: replayed(step, device, pool) for k, step in steps.items()}
+        timed = time_steps(
+            steps, device, rounds=rounds, budget_s=budget_s, calls=calls, parts=steps, least=2,
+            # Counting memory has run a step on a CPU; on a GPU the first replay is slow.
+            warmup=2 if device.type == "cuda" else 0,
+        )  # fmt: skip
+    times = {k: found.timing for k, found in timed.items()}
     relu = EpochProfile(
         None,
         times[None].ms,
         times[None].low,
         times[None].high,
-        parts[None],
+        _parts(timed[None]),
         field.static(None) + contenders[None].added,
     )
     rest = relu.ms - alone[None]
@@ -183,7 +191,7 @@ def profile(
             times[k].ms,
             times[k].low,
             times[k].high,
-            parts[k],
+            _parts(timed[k]),
             field.static(k) + contenders[k].added,
             predicted=relu.ms / max(rest + alone[k], 1e-3 * relu.ms),
             achieved=reached.value,
@@ -317,13 +325,13 @@ class _Field:
         x = random_matrix(graph.num_src, width, graph, torch.float32)
         grad = random_matrix(graph.num_dst, width, graph, torch.float32)
         features = maxk(x, k or 1)
-        problem = Problem(graph, REDUCE[self.config.model], x, grad, features)
+        problem = Problem(graph, MODELS[self.config.model].reduce, x, grad, features)
         calls: dict[str, Callable[[], object]]
         if k is None:
             calls = {"forward": ours.dense_forward(problem), "back": ours.dense_backward(problem)}
         else:
             calls = {
-                "select": ours.select(x, k),
+                "select": ours.selection(x, k),
                 "forward": ours.forward(problem),
                 "back": ours.backward(problem),
             }
@@ -360,40 +368,8 @@ class _Field:
         return lambda: model(x, graph)
 
 
-_Key = int | None
-
-
-def _measure(
-    contenders: dict[_Key, _Contender], device: torch.device, rounds: int, budget_s: float
-) -> tuple[dict[_Key, Timing], dict[_Key, dict[str, float]]]:
-    """Times whole epochs, interleaved, and says where each one's time goes."""
-    if device.type == "cuda":
-        pool = torch.cuda.graph_pool_handle()
-        calls = {str(k): captured(c.step, device, pool) for k, c in contenders.items()}
-        found = interleave(calls, device=device, rounds=rounds, cold=False, budget_s=budget_s)
-        times = {k: found[str(k)] for k in contenders}
-        # The parts wait for the device after each operation, so they come from steps of their own.
-        split = {k: c.step.split() for k, c in contenders.items()}
-        return times, {k: _parts(times[k].ms, split[k]) for k in contenders}
-    # On a CPU the clock of the operations costs nothing, and one run gives both.
-    taken: dict[_Key, list[dict[str, float]]] = {k: [] for k in contenders}
-    names = list(contenders)
-    start = time.perf_counter()
-    for turn in range(rounds):
-        shift = turn % len(names)
-        for k in names[shift:] + names[:shift]:
-            taken[k].append(contenders[k].step.parts())
-        if turn >= 1 and time.perf_counter() - start > budget_s:
-            break
-    times = {k: Timing(tuple(sum(p.values()) for p in parts)) for k, parts in taken.items()}
-    medians = {
-        k: {name: percentile([p[name] for p in parts], 0.5) for name in parts[0]}
-        for k, parts in taken.items()
-    }
-    return times, {k: _parts(times[k].ms, medians[k]) for k in contenders}
-
-
-def _parts(ms: float, split: dict[str, float]) -> dict[str, float]:
+def _parts(timed: Timed) -> dict[str, float]:
     """Select, forward and backward as measured, and what an epoch has beyond them."""
-    parts = {name: split[name] for name in PARTS[:-1]}
-    return {**parts, "rest": max(ms - sum(parts.values()), 0.0)}
+    assert timed.parts is not None
+    parts = {name: timed.parts[name] for name in PARTS[:-1]}
+    return {**parts, "rest": max(timed.timing.ms - sum(parts.values()), 0.0)}

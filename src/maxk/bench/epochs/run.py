@@ -11,7 +11,8 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib.util
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -20,19 +21,20 @@ import torch
 from torch import Tensor, nn
 
 from maxk.bench.epochs import networks
-from maxk.bench.epochs.networks import REDUCE, Network, Plain
+from maxk.bench.epochs.networks import Plain
 from maxk.bench.kernels.cases import Case
 from maxk.bench.kernels.gate import GateError
+from maxk.bench.models import MODELS, Network
+from maxk.bench.show import Say
+from maxk.bench.timing import Timed, new_pool, time_steps
 from maxk.data.load import load
 from maxk.data.synthetic import node_features
 from maxk.graph.graph import Graph
 from maxk.measure.record import Row, stamp
-from maxk.measure.timer import Timing, interleave, ratio
+from maxk.measure.timer import ratio
 from maxk.nn.functional import aligned
-from maxk.nn.models import GCN, GIN, GraphSAGE
 from maxk.train.step import Step, Target, captured
 
-Say = Callable[[str], None]
 Call = Callable[[], object]
 #: Makes a contender's module for its own copy of the graph, and says whether it is compiled.
 Make = Callable[[Graph], tuple[nn.Module, bool]]
@@ -42,7 +44,6 @@ CONTENDERS = ("relu-compiled", "relu-eager", "pyg-csr", "topk-mask", "dgl")
 #: Ours: what ``maxk train`` runs, on a GPU from a CUDA graph; plain eager; compiled, and on a GPU
 #: from a CUDA graph.
 IMPLEMENTATIONS = ("auto", "eager", "compiled")
-_NETWORKS: dict[str, type[Network]] = {"sage": GraphSAGE, "gcn": GCN, "gin": GIN}
 
 #: Largest distance of a loss from the truth, and of each parameter's gradient as a share of its own
 #: size. Selections that hang on the last bit of an entry go either way, so this is wider than the
@@ -80,6 +81,9 @@ class Task:
     classes: int
     hidden: int
     layers: int
+
+
+MakeTask = Callable[[], Task]
 
 
 @dataclass(frozen=True)
@@ -129,13 +133,68 @@ def dataset_task(name: str, hidden: int, layers: int, device: torch.device) -> T
     return Task(data.name, graph, x, target, data.num_classes, hidden, layers)
 
 
+def suite_tasks(
+    chosen: Iterable[Case], device: torch.device, *, hidden: int | None, layers: int | None
+) -> dict[str, MakeTask]:
+    """Returns how to make the task of each case.
+
+    Each is made when its turn comes: all graphs of a suite at once need tens of gigabytes.
+
+    Args:
+        chosen: The cases.
+        device: Of the tasks.
+        hidden: D; None is the last width of the case.
+        layers: Graph convolutions; None is the case's.
+    """
+    tasks: dict[str, MakeTask] = {}
+    for case in chosen:
+        case = replace(case, layers=layers or case.layers)
+        tasks[case.graph] = partial(case_task, case, hidden or case.widths[-1], device)
+    return tasks
+
+
+def dataset_tasks(
+    names: Iterable[str], device: torch.device, *, hidden: int | None, layers: int | None
+) -> dict[str, MakeTask]:
+    """Returns how to make the task of each data set, by name or path; 3 layers of 256 if None."""
+    return {name: partial(dataset_task, name, hidden or 256, layers or 3, device) for name in names}
+
+
+def all_epochs(
+    bench: EpochBench, tasks: Mapping[str, MakeTask], say: Say, limit_s: float | None = None
+) -> Iterator[list[Row]]:
+    """Yields the rows of every task; what is not begun within ``limit_s`` is said.
+
+    Raises:
+        GateError: As :func:`epochs`.
+    """
+    start = time.perf_counter()
+
+    def is_late() -> bool:
+        return limit_s is not None and time.perf_counter() - start > limit_s
+
+    for name, make in tasks.items():
+        if is_late():
+            say(f"not begun within {limit_s:g} s: {name}")
+            continue
+        for rows in epochs(bench, make(), say):
+            yield rows
+            if is_late():
+                break
+        if bench.device.type == "cuda":
+            # The next graph is larger or smaller: nothing of this one fits it.
+            gc.collect()
+            torch.cuda.empty_cache()
+            torch.compiler.reset()
+
+
 def epochs(bench: EpochBench, task: Task, say: Say) -> Iterator[list[Row]]:
     """Yields the rows of one (model, k) after the other.
 
     Args:
         bench: What to run.
         task: What to train on.
-        say: Told what is absent or failed, in words.
+        say: Called with what is absent or failed, in words.
 
     Raises:
         GateError: Our network's loss or gradients are wrong; nothing of it is timed.
@@ -182,14 +241,14 @@ class _Field:
         self, bench: EpochBench, task: Task, model: str, facts: dict[str, Any], say: Say
     ) -> None:
         self.bench, self.task, self.model, self.facts, self.say = bench, task, model, facts, say
-        self.reduce = REDUCE[_NETWORKS[model]]
+        self.reduce = MODELS[model].reduce
         self.relu = self._network("relu", 1)
         self._wanted = bench.against or CONTENDERS
         self._pool: Any = None
 
     def _network(self, nonlinearity: Any, k: int) -> Network:
         torch.manual_seed(0)
-        network = _NETWORKS[self.model](
+        network = MODELS[self.model].network(
             self.task.x.shape[1],
             self.task.hidden,
             self.task.layers,
@@ -206,8 +265,7 @@ class _Field:
 
     def _open_pool(self) -> None:
         """New memory for the CUDA graphs made from here on, which live and die together."""
-        if self.bench.device.type == "cuda":
-            self._pool = torch.cuda.graph_pool_handle()
+        self._pool = new_pool(self.bench.device)
 
     def relu_contenders(self) -> dict[str, _Contender]:
         """Returns those that do not depend on k, gated and warm."""
@@ -234,7 +292,7 @@ class _Field:
         return found
 
     def measure(self, k: int, public: dict[str, _Contender]) -> list[Row]:
-        """Gates ours and the masked recipe at one k, and times them beside the others."""
+        """Gates ours and the masked recipe at one k, and times them together with the others."""
         self._open_pool()
         network = self._network("maxk", k)
         truth = self._truth(network, networks.mask_activation(k))
@@ -244,29 +302,34 @@ class _Field:
             contender = self._ready(name, make, truth, own=True)
             if contender is not None:
                 ours[name] = contender
-        theirs = dict(public)
+        others = dict(public)
         if "topk-mask" in self._wanted:
             mask = self._ready(
                 "topk-mask", lambda graph: (networks.topk_mask(network, graph, k), False), truth
             )
             if mask is not None:
-                theirs["topk-mask"] = mask
+                others["topk-mask"] = mask
         del truth
-        self._drop_those_that_do_not_fit(k, ours, theirs)
+        self._drop_those_that_do_not_fit(k, ours, others)
         if not ours:
             return []
-        times = interleave(
-            {name: c.call for name, c in (ours | theirs).items()},
-            device=self.bench.device,
+        everyone = ours | others
+        timed = time_steps(
+            {name: contender.step for name, contender in everyone.items()},
+            self.bench.device,
             rounds=self.bench.rounds,
-            warmup=1,
-            cold=False,
             budget_s=self.bench.budget_s,
+            calls={name: contender.call for name, contender in everyone.items()},
+            parts=[name for name in everyone if self._is_split(name, ours)],
         )
-        return self._rows(k, ours, theirs, times)
+        return self._rows(k, ours, others, timed)
+
+    def _is_split(self, name: str, ours: dict[str, _Contender]) -> bool:
+        """Whether the parts of a contender's step are recorded: eager steps of this package."""
+        return name in ("eager", "relu-eager") or (name == "auto" and "eager" not in ours)
 
     def _drop_those_that_do_not_fit(self, k: int, *fields: dict[str, _Contender]) -> None:
-        """Runs each beside the memory that the others hold, and leaves out who has too little."""
+        """Runs each while the others hold their memory, and leaves out those that do not fit."""
         for field in fields:
             for name in list(field):
                 try:
@@ -320,7 +383,7 @@ class _Field:
             if own and isinstance(error, GateError):
                 raise
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        # Behind the handler, whose traceback holds the contender's memory.
+        # After the handler, whose traceback holds the contender's memory.
         self._say_missing(name, reason)
         return None
 
@@ -359,16 +422,13 @@ class _Field:
         self,
         k: int,
         ours: dict[str, _Contender],
-        theirs: dict[str, _Contender],
-        times: dict[str, Timing],
+        others: dict[str, _Contender],
+        timed: dict[str, Timed],
     ) -> list[Row]:
         task = self.task
         rows = []
-        for name, contender in (ours | theirs).items():
-            timing = times[name]
-            plain = name in ("auto", "eager", "relu-eager") and not (
-                name == "auto" and "eager" in ours
-            )
+        for name, contender in (ours | others).items():
+            timing = timed[name].timing
             row = Row(
                 suite=self.bench.suite,
                 op="epoch",
@@ -386,13 +446,13 @@ class _Field:
                 model=self.model,
                 layers=task.layers,
                 peak_memory=contender.peak,
-                split=contender.step.split() if plain else None,
+                split=timed[name].parts,
                 **self.facts,
             )
             rows.append(row)
             if name in ours:
-                for other in theirs:
-                    result = ratio(times[other], timing)
+                for other in others:
+                    result = ratio(timed[other].timing, timing)
                     rows.append(
                         replace(
                             row,
@@ -457,7 +517,7 @@ def _renamed(grads: dict[str, Tensor]) -> dict[str, Tensor]:
     found = {}
     for name, grad in grads.items():
         own = name.removeprefix("network.")
-        for theirs, ours in _DGL_NAMES.items():
-            own = own.replace(theirs, ours)
+        for others, ours in _DGL_NAMES.items():
+            own = own.replace(others, ours)
         found[own] = grad.double()
     return found

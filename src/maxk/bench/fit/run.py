@@ -1,23 +1,26 @@
-"""How well one hidden layer fits a function, over its width: MaxK beside ReLU.
+"""How well one hidden layer fits a function, over its width: MaxK compared with ReLU.
 
     y = b + sum_j v_j act(w_j x + c_j)
 
-The networks of all seeds are trained side by side as one batch, on a grid, and judged on a finer
-one that holds none of its points.
+The networks of all seeds are trained as one batch, on a grid, and evaluated on a finer one that
+holds none of its points.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from maxk.core.errors import ConfigError
+from maxk.measure import rows
+from maxk.measure.environment import environment
 from maxk.nn.functional import dense
 from maxk.nn.nonlinearities import Activation
 
@@ -50,7 +53,7 @@ class Rule:
         """Reads ``1/4`` as a share and ``2`` as a fixed number.
 
         Raises:
-            ConfigError: it is neither, or the share does not lie in (0, 1].
+            ConfigError: it is neither, or the share is not in (0, 1].
 
         Example:
             >>> Rule.parse("1/4").k(10), Rule.parse("2").k(10)
@@ -93,6 +96,10 @@ class Fit:
         rmse: Root of the mean squared error between the points of training.
         worst: Largest error there.
         steps: Of Adam.
+        device: ``cpu``, or the GPU's name.
+        torch: Version.
+        commit: Of this package.
+        date: Day, ISO 8601.
     """
 
     function: str
@@ -104,10 +111,14 @@ class Fit:
     rmse: float
     worst: float
     steps: int
+    device: str = "cpu"
+    torch: str = ""
+    commit: str = "unknown"
+    date: str = ""
 
 
 class Networks(nn.Module):
-    """Networks with one hidden layer, one a seed.
+    """Networks with one hidden layer, one per seed.
 
     Args:
         inputs: Dimensions of x, d.
@@ -174,7 +185,7 @@ def fit(
         device: Where.
 
     Returns:
-        One result a seed.
+        One result per seed.
 
     Raises:
         ConfigError: the function is unknown.
@@ -198,7 +209,7 @@ def fit(
     y = target(x)
     for _ in range(steps):
         optimizer.zero_grad()
-        # A sum over the networks: none of them feels another.
+        # A sum over the networks: none of them affects another.
         loss = (networks(x) - y).square().mean(dim=1).sum()
         loss.backward()
         optimizer.step()
@@ -206,6 +217,8 @@ def fit(
     between = grid(dimensions, 4 * points + 1).to(device)
     with torch.no_grad():
         error = (networks(between) - target(between)).double()
+    facts = environment(device)
+    where = {name: facts[name] for name in ("device", "torch", "commit", "date")}
     rmse, worst = error.square().mean(dim=1).sqrt(), error.abs().amax(dim=1)
     return [
         Fit(
@@ -218,6 +231,17 @@ def fit(
             rmse=float(rmse[seed]),
             worst=float(worst[seed]),
             steps=steps,
+            **where,
         )
         for seed in range(seeds)
     ]
+
+
+def write(out: Path, fits: Sequence[Fit]) -> None:
+    """Writes ``fit.jsonl`` and ``fit.csv`` into a folder.
+
+    Raises:
+        DataError: It cannot be written.
+    """
+    rows.write(out / "fit.jsonl", fits)
+    rows.write_csv(out / "fit.csv", Fit, fits)

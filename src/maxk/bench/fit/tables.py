@@ -19,34 +19,34 @@ def label(fit: Fit) -> str:
     return "ReLU" if fit.k is None else f"MaxK, {fit.rule}"
 
 
-def table(fits: Sequence[Fit]) -> str:
+def error_table(fits: Sequence[Fit]) -> str:
     """Returns the median root mean square error, and the median largest one in brackets."""
     widths = sorted({fit.width for fit in fits})
     body = []
     for (function, name), group in _lines(fits).items():
         line = [function, name]
         for width in widths:
-            mine = [fit for fit in group if fit.width == width]
-            rmse = statistics.median(fit.rmse for fit in mine)
-            worst = statistics.median(fit.worst for fit in mine)
+            selected = [fit for fit in group if fit.width == width]
+            rmse = statistics.median(fit.rmse for fit in selected)
+            worst = statistics.median(fit.worst for fit in selected)
             line.append(f"{rmse:.1e} ({worst:.1e})")
         body.append(line)
     return markdown(["function", "hidden layer", *(f"H = {width}" for width in widths)], body)
 
 
-def draw(fits: Sequence[Fit], out: Path) -> Path:
-    """Draws the error over the width, a panel a function: median of the seeds, and their range.
+def draw_errors(fits: Sequence[Fit], out: Path) -> Path:
+    """Draws the error over the width, one panel per function: median of the seeds, and their range.
 
     Raises:
         MaxKError: matplotlib is missing.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
-    figure(fits).savefig(out, dpi=150)
+    error_figure(fits).savefig(out, dpi=150)
     return out
 
 
-def figure(fits: Sequence[Fit]) -> Any:
-    """Returns the picture of :func:`draw` as a matplotlib figure."""
+def error_figure(fits: Sequence[Fit]) -> Any:
+    """Returns the picture of :func:`draw_errors` as a matplotlib figure."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

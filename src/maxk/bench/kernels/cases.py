@@ -25,7 +25,7 @@ class Case:
         graph: Name, as rows carry it.
         config: What the seeded generator draws.
         widths: D of the features.
-        ks: Kept entries a row; those above a width are left out there.
+        ks: Kept entries per row; those above a width are left out there.
         layers: Graph convolutions of the epoch benchmark's model; its hidden width is the last of
             ``widths``.
     """
@@ -118,16 +118,25 @@ SUITES: dict[str, tuple[Case, ...]] = {
 }
 
 
-def cases(suite: str, *, graphs: tuple[str, ...] = (), scale: float = 1.0) -> tuple[Case, ...]:
+def cases(
+    suite: str,
+    *,
+    graphs: tuple[str, ...] = (),
+    scale: float = 1.0,
+    ks: tuple[int, ...] = (),
+    widths: tuple[int, ...] = (),
+) -> tuple[Case, ...]:
     """Returns the cases of a suite.
 
     Args:
         suite: A key of :data:`SUITES`.
         graphs: Only these graphs of it; all by default.
         scale: Multiplies nodes and edges, for machines on which the suite is too large.
+        ks: Kept entries instead of the suite's.
+        widths: D instead of the suite's.
 
     Raises:
-        ConfigError: No such suite or graph, or a scale that is not positive.
+        ConfigError: No such suite or graph, a scale that is not positive, or no k up to a width.
 
     Example:
         >>> [case.graph for case in cases("paper", graphs=("yelp-like",))]
@@ -142,4 +151,12 @@ def cases(suite: str, *, graphs: tuple[str, ...] = (), scale: float = 1.0) -> tu
         if name not in known:
             raise ConfigError(f"graph must be one of {', '.join(known)} in {suite}, got {name!r}")
     chosen = [known[name] for name in graphs] if graphs else list(known.values())
-    return tuple(case.scaled(scale) for case in chosen)
+    found = tuple(
+        replace(case.scaled(scale), ks=ks or case.ks, widths=widths or case.widths)
+        for case in chosen
+    )
+    for case in found:
+        for width in case.widths:
+            if not any(k <= width for k in case.ks):
+                raise ConfigError(f"--k must hold a k up to D = {width}, got {case.ks}")
+    return found

@@ -1,9 +1,9 @@
 """The fastest that this machine's memory lets an operation be, measured: ``fraction``'s numerator.
 
-Three access patterns bound the operations: a stream of its bytes (``copy``), one feature row an
-edge (``gather``), one row of sums an edge added in place (``reduce``). On a GPU the last two are
-run on the graph itself, without any arithmetic. On a CPU, where prefetch and caches blur the
-patterns, the copy stands for all; gathers out of a cache then pass 100 %.
+Three access patterns bound the operations: a stream of its bytes (``copy``), one feature row
+per edge (``gather``), one row of sums per edge added in place (``reduce``). On a GPU the last two
+are run on the graph itself, without any arithmetic. On a CPU, where prefetch and caches blur the
+patterns, the copy is used for all; gathers out of a cache then pass 100 %.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def copy_gbps(device: torch.device) -> float:
 
 
 def _row_ms(kind: str, words: int, problem: Problem) -> float:
-    """Gathers, or adds into, one row of the source an edge, in the graph's own order."""
+    """Gathers, or adds into, one row of the source per edge, in the graph's own order."""
     graph = problem.graph
     indices, device = graph.indices.to(torch.int32), graph.device
     grid = -(-graph.num_edges // (WARPS * EDGES_PER_WARP))

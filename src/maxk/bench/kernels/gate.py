@@ -35,7 +35,7 @@ TOLERANCE = {
     torch.float16: 2e-3,
     torch.bfloat16: 1e-2,
 }
-#: What a row may differ besides: so many roundings of the summands Σ |w| |x| of its own entries.
+#: What a row may differ in addition: this many roundings of its own summands Σ |w| |x|.
 #: Adding n numbers of random sign one after the other rounds partial sums that grow to Σ |x| / √n,
 #: n times in random directions: 0.7 roundings of Σ |x|, whatever n. Where terms cancel, this is
 #: larger than the relative part; where they do not, it is smaller.
@@ -298,7 +298,7 @@ def poisoned(device: torch.device, nbytes: int) -> Iterator[None]:
         yield
 
 
-def run(call: Callable[[], object], device: torch.device, nbytes: int) -> object:
+def run_poisoned(call: Callable[[], object], device: torch.device, nbytes: int) -> object:
     """Returns the output of a call made among poisoned allocations."""
     with poisoned(device, nbytes):
         out = call()

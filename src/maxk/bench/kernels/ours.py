@@ -20,7 +20,7 @@ def _named(implementation: str) -> str | None:
     return None if implementation == AUTO else implementation
 
 
-def select(x: Tensor, k: int, implementation: str = AUTO) -> Callable[[], CBSR]:
+def selection(x: Tensor, k: int, implementation: str = AUTO) -> Callable[[], CBSR]:
     """Returns the call of MaxK."""
     name = _named(implementation)
 

@@ -39,7 +39,7 @@ class Problem:
 
     @property
     def k(self) -> int:
-        """Kept entries a row."""
+        """Kept entries per row."""
         return self.features.k
 
     @property

@@ -13,8 +13,9 @@ from maxk.bench.kernels import ours
 from maxk.bench.kernels.cases import Case
 from maxk.bench.kernels.ceiling import Ceilings
 from maxk.bench.kernels.comparators import Comparator, comparators
-from maxk.bench.kernels.gate import Accuracy, Expected, GateError, Truth, judge, run
+from maxk.bench.kernels.gate import Accuracy, Expected, GateError, Truth, judge, run_poisoned
 from maxk.bench.kernels.problem import Problem, random_matrix
+from maxk.bench.show import Say
 from maxk.cbsr import CBSR
 from maxk.measure import traffic
 from maxk.measure.record import Row, stamp
@@ -22,7 +23,9 @@ from maxk.measure.timer import Timing, interleave, ratio
 from maxk.ops.maxk import reference
 from maxk.ops.spmm.reference import accumulation_dtype
 
-Say = Callable[[str], None]
+OPS = ("forward", "backward", "maxk")
+DTYPES = ("float32", "float64", "bfloat16", "float16")
+IMPLEMENTATIONS = (ours.AUTO, "cpu", "cuda", "reference")
 
 #: Which bytes an operation moves; ours, and those of the dense and public ones.
 _OURS = {"forward": traffic.spgemm, "backward": traffic.sspmm, "maxk": traffic.maxk}
@@ -52,7 +55,7 @@ class KernelBench:
     device: torch.device
     dtype: torch.dtype = torch.float32
     reduce: str = "mean"
-    ops: tuple[str, ...] = ("forward", "backward", "maxk")
+    ops: tuple[str, ...] = OPS
     implementations: tuple[str, ...] = (ours.AUTO,)
     against: tuple[str, ...] = ()
     rounds: int = 9
@@ -65,7 +68,7 @@ def kernels(bench: KernelBench, say: Say) -> Iterator[list[Row]]:
 
     Args:
         bench: What to run.
-        say: Told what is absent, wrong or skipped, in words.
+        say: Called with what is absent, wrong or skipped, in words.
 
     Raises:
         GateError: One of our implementations is wrong; nothing of that problem is timed.
@@ -82,12 +85,12 @@ def kernels(bench: KernelBench, say: Say) -> Iterator[list[Row]]:
             truths = _Truths(graph, bench.reduce, x, grad)
             ks = [k for k in case.ks if k <= width]
             for k in ks:
-                features = ours.select(x, k)()
+                features = ours.selection(x, k)()
                 problem = Problem(graph, bench.reduce, x, grad, features)
-                mine = [c for c in chosen if c.depends_on_k or k == ks[0]]
+                others = [c for c in chosen if c.depends_on_k or k == ks[0]]
                 rows: list[Row] = []
                 for op in bench.ops:
-                    rows += context.measure(problem, op, mine, truths)
+                    rows += context.measure(problem, op, others, truths)
                 if k == ks[0]:
                     rows += _dense_rows(rows)
                 yield rows
@@ -148,9 +151,9 @@ class _Context:
         del truth
         for other in against:
             if op in other.ops:
-                theirs = self._gate_theirs(problem, op, other, truths)
-                if theirs is not None:
-                    calls[other.name] = theirs
+                call_of_other = self._gate_comparator(problem, op, other, truths)
+                if call_of_other is not None:
+                    calls[other.name] = call_of_other
         times = interleave(
             calls,
             device=self.bench.device,
@@ -168,7 +171,7 @@ class _Context:
         truths: _Truths,
         truth: Expected | None,
     ) -> None:
-        out = run(call, self.bench.device, problem.grad.nbytes)
+        out = run_poisoned(call, self.bench.device, problem.grad.nbytes)
         where = f"{op} by {name} on {self.case.graph}, D = {problem.width}, k = {problem.k}"
         if op == "maxk":
             _check_selection(problem, out, where)
@@ -177,7 +180,7 @@ class _Context:
         if not accuracy.passed:
             raise GateError(f"{where} is wrong ({accuracy}); nothing was timed")
 
-    def _gate_theirs(
+    def _gate_comparator(
         self, problem: Problem, op: str, other: Comparator, truths: _Truths
     ) -> Callable[[], object] | None:
         """Returns the comparator's call, or None (and says why) where it cannot or must not run."""
@@ -186,7 +189,7 @@ class _Context:
         if reason is None:
             try:
                 call = other.prepare(problem, op)
-                out = run(call, self.bench.device, problem.grad.nbytes)
+                out = run_poisoned(call, self.bench.device, problem.grad.nbytes)
                 reason = self._refute(problem, op, other, out, truths)
             except (NotImplementedError, RuntimeError) as error:
                 if isinstance(error, GateError):
@@ -246,8 +249,8 @@ class _Context:
         return rows
 
 
-def _compare(row: Row, name: str, theirs: Timing, timing: Timing) -> Row:
-    result = ratio(theirs, timing)
+def _compare(row: Row, name: str, baseline: Timing, timing: Timing) -> Row:
+    result = ratio(baseline, timing)
     return replace(
         row, against=name, ratio=result.value, ratio_low=result.low, ratio_high=result.high
     )
@@ -258,7 +261,7 @@ def _our_call(problem: Problem, op: str, name: str) -> Callable[[], object]:
         return ours.forward(problem, name)
     if op == "backward":
         return ours.backward(problem, name)
-    return ours.select(problem.x, problem.k, name)
+    return ours.selection(problem.x, problem.k, name)
 
 
 def _judge(

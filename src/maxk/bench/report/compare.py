@@ -1,4 +1,4 @@
-"""Two sets of rows -> what got better, what got worse, and what cannot be told apart."""
+"""Two sets of rows -> what got better, what got worse, and what is not significantly different."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from maxk.core.errors import DataError
 from maxk.measure.record import Row
 from maxk.measure.words import digits
 
-Verdict = Literal["better", "worse", "not distinguishable"]
+Outcome = Literal["better", "worse", "not distinguishable"]
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class Change:
         return self.before.ms / self.after.ms
 
     @property
-    def verdict(self) -> Verdict:
-        """Whether the spreads (20th to 80th percentile) lie apart, and on which side."""
+    def outcome(self) -> Outcome:
+        """Whether the spreads (20th to 80th percentile) are disjoint, and on which side."""
         old, new = _spread(self.before), _spread(self.after)
         if new[0] > old[1]:
             return "better"
@@ -52,11 +52,11 @@ def _spread(row: Row) -> tuple[float, float]:
     return 1 / row.ms_high, 1 / row.ms_low
 
 
-def compare(before: Iterable[Row], after: Iterable[Row]) -> list[Change]:
+def compare_rows(before: Iterable[Row], after: Iterable[Row]) -> list[Change]:
     """Returns the things that both sets measured, in the order of the second.
 
-    Ratios to a contender were taken inside one process and stand comparison between days and
-    machines of a kind; bare milliseconds only on one and the same machine.
+    Ratios to a contender were taken inside one process and can be compared between days and
+    machines of one kind; bare milliseconds only on the same machine.
 
     Raises:
         DataError: The sets have nothing in common.
@@ -68,16 +68,16 @@ def compare(before: Iterable[Row], after: Iterable[Row]) -> list[Change]:
     return changes
 
 
-def table(changes: Sequence[Change]) -> str:
+def changes_table(changes: Sequence[Change]) -> str:
     """Returns the changes as a Markdown table: worse ones first, then better, then the rest."""
     rank = {"worse": 0, "better": 1, "not distinguishable": 2}
     body = []
-    for change in sorted(changes, key=lambda c: (rank[c.verdict], c.factor)):
+    for change in sorted(changes, key=lambda c: (rank[c.outcome], c.factor)):
         row = change.after
         k = "-" if row.k is None else str(row.k)
         what = [row.graph, row.op if row.model is None else f"{row.op} {row.model}"]
         what += [row.implementation, str(row.width), k, row.against or "-"]
-        numbers = [_number(change.before), _number(row), f"{change.factor:.2f}", change.verdict]
+        numbers = [_number(change.before), _number(row), f"{change.factor:.2f}", change.outcome]
         body.append(what + numbers)
     header = ["graph", "op", "implementation", "D", "k", "against", "before", "after", "factor", ""]
     return markdown(header, body)

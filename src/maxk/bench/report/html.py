@@ -24,7 +24,9 @@ figcaption { font-size: 13px; opacity: 0.8 }
 """
 
 
-def page(title: str, sections: Sequence[Section], pictures: Sequence[tuple[str, bytes]]) -> str:
+def html_page(
+    title: str, sections: Sequence[Section], pictures: Sequence[tuple[str, bytes]]
+) -> str:
     r"""Returns the page.
 
     Args:
@@ -33,7 +35,8 @@ def page(title: str, sections: Sequence[Section], pictures: Sequence[tuple[str, 
         pictures: Captions and PNG files.
 
     Example:
-        >>> "<td>a &lt; b</td>" in page("t", [Section("s", "| x |\n| --- |\n| a < b |", ())], [])
+        >>> section = Section("s", "| x |\n| --- |\n| a < b |", ())
+        >>> "<td>a &lt; b</td>" in html_page("t", [section], [])
         True
     """
     body = [f"<h1>{html.escape(title)}</h1>"]
@@ -42,10 +45,10 @@ def page(title: str, sections: Sequence[Section], pictures: Sequence[tuple[str, 
         body += [_block(block) for block in section.text.split("\n\n") if block.strip()]
     for caption, png in pictures:
         data = base64.b64encode(png).decode()
-        told = html.escape(caption)
+        text = html.escape(caption)
         body.append(
-            f'<figure><img alt="{told}" src="data:image/png;base64,{data}">'
-            f"<figcaption>{told}</figcaption></figure>"
+            f'<figure><img alt="{text}" src="data:image/png;base64,{data}">'
+            f"<figcaption>{text}</figcaption></figure>"
         )
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'

@@ -9,7 +9,7 @@ from maxk.core.errors import DataError, MaxKError
 from maxk.measure.record import Row
 
 
-def plot(
+def draw_speedups(
     rows: Iterable[Row],
     out: Path | str,
     *,

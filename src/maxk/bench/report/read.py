@@ -7,10 +7,10 @@ from pathlib import Path
 
 from maxk.bench.sweep import score
 from maxk.core.errors import DataError
-from maxk.measure import record
+from maxk.measure import rows
 from maxk.measure.record import Row
 
-#: Folders of scores and of errors beside the folders of times.
+#: Folders of scores and of errors next to the folders of times.
 OTHERS = ("accuracy", "approximation")
 
 
@@ -42,23 +42,18 @@ def files(paths: Iterable[Path | str]) -> list[Path]:
     return found
 
 
-def read(paths: Iterable[Path | str]) -> list[Row]:
+def latest_rows(paths: Iterable[Path | str]) -> list[Row]:
     """Returns the rows of all files, the latest measurement of each thing only.
 
     Two rows measure the same thing when they agree in :data:`maxk.measure.record.KEY`; the later
     date and time wins, then the later line. The order of first appearance is kept.
     """
-    latest: dict[tuple[object, ...], Row] = {}
-    for path in files(paths):
-        for row in record.read(path):
-            known = latest.get(row.key)
-            if known is None or row.when >= known.when:
-                latest[row.key] = row
-    return list(latest.values())
+    found = (row for path in files(paths) for row in rows.read(path, Row))
+    return rows.latest(found, lambda row: row.key, lambda row: row.when)
 
 
-def select(
-    rows: Iterable[Row],
+def filter_rows(
+    measured: Iterable[Row],
     *,
     suites: tuple[str, ...] = (),
     ops: tuple[str, ...] = (),
@@ -74,7 +69,7 @@ def select(
     """
     return [
         row
-        for row in rows
+        for row in measured
         if (not suites or row.suite in suites)
         and (not ops or row.op in ops)
         and (not graphs or row.graph in graphs)

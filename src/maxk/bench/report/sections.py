@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -11,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from maxk.bench.report import trained
-from maxk.bench.report.plot import plot
-from maxk.bench.report.read import files, read
-from maxk.bench.report.table import tables
+from maxk.bench.report.plot import draw_speedups
+from maxk.bench.report.read import files, latest_rows
+from maxk.bench.report.table import row_tables
 from maxk.bench.sweep import picture, score
 from maxk.bench.sweep import run as sweeps
 from maxk.bench.sweep import tables as accuracy
 from maxk.core.errors import DataError
+from maxk.measure import rows
 from maxk.measure.record import Row
 
 #: Contenders that a speed-up is drawn against, where rows hold one.
@@ -55,14 +54,16 @@ class Inputs:
 
 
 def studies(paths: Sequence[Path]) -> list[tuple[Path, sweeps.Study]]:
-    """Returns the sweeps that lie in the paths, each with its folder."""
+    """Returns the sweeps in the paths, each with its folder."""
     found: list[Path] = []
     for path in paths:
         found += sorted(path.rglob(score.SCORES)) if path.is_dir() else [path]
-    return [(f.parent, sweeps.read([f])) for f in found if f.name == score.SCORES and f.is_file()]
+    return [
+        (f.parent, sweeps.open_study([f])) for f in found if f.name == score.SCORES and f.is_file()
+    ]
 
 
-def sort(paths: Sequence[Path]) -> Inputs:
+def sort_paths(paths: Sequence[Path]) -> Inputs:
     """Reads every path as what it is; a folder of both measurements and scores gives both.
 
     Raises:
@@ -72,14 +73,14 @@ def sort(paths: Sequence[Path]) -> Inputs:
     others = [path for path in paths if path not in runs]
     measured = [path for path in others if not _only_scores(path)]
     return Inputs(
-        rows=tuple(read(measured)) if measured else (),
+        rows=tuple(latest_rows(measured)) if measured else (),
         studies=tuple(studies(others)),
-        runs=tuple(trained.read(path) for path in runs),
+        runs=tuple(trained.read_run(path) for path in runs),
     )
 
 
 def _only_scores(path: Path) -> bool:
-    """Whether a sweep lies here and no measurement of times does."""
+    """Whether this holds a sweep and no measurement of times."""
     if not path.is_dir():
         return path.name == score.SCORES
     if not studies([path]):
@@ -99,17 +100,17 @@ def sections(inputs: Inputs) -> list[Section]:
     """
     found = []
     if inputs.runs:
-        text = trained.table(inputs.runs)
+        text = trained.runs_table(inputs.runs)
         first, *others = inputs.runs
-        said = [line for other in others for line in trained.compare(first, other)]
-        if said:
-            text += "\n\n" + "\n".join(f"- {line}" for line in said)
+        changes = [line for other in others for line in trained.compare_runs(first, other)]
+        if changes:
+            text += "\n\n" + "\n".join(f"- {line}" for line in changes)
         found.append(Section("Training runs", text, tuple(run.summary for run in inputs.runs)))
     for folder, study in inputs.studies:
-        rows = tuple(asdict(row) for row in study.scores)
-        found.append(Section(f"Accuracy over k: {folder}", accuracy.tables(study), rows))
+        scores = tuple(asdict(row) for row in study.scores)
+        found.append(Section(f"Accuracy over k: {folder}", accuracy.study_tables(study), scores))
     if inputs.rows:
-        text = tables(inputs.rows)
+        text = row_tables(inputs.rows)
         if text:
             found.append(Section("Times", text, tuple(asdict(row) for row in inputs.rows)))
     if not found:
@@ -127,25 +128,20 @@ def pictures(inputs: Inputs) -> list[tuple[str, bytes]]:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "picture.png"
         for _, study in inputs.studies:
-            for name, part in sweeps.parts(study):
-                picture.draw(part.scores, part.verdicts, part.speeds, out)
+            for name, part in sweeps.by_dataset(study):
+                picture.draw_dataset(part.scores, part.verdicts, part.speeds, out)
                 found.append((f"{name}: accuracy and speed over k", out.read_bytes()))
         for against in _AGAINST:
-            rows = [row for row in inputs.rows if row.against == against]
+            timed = [row for row in inputs.rows if row.against == against]
             if any(
-                row.k is not None and row.ratio and row.implementation == "auto" for row in rows
+                row.k is not None and row.ratio and row.implementation == "auto" for row in timed
             ):
-                plot(rows, out, against=against)
+                draw_speedups(timed, out, against=against)
                 found.append((f"speed-up over {against} against k", out.read_bytes()))
     return found
 
 
 def to_csv(found: Sequence[Section]) -> str:
     """Returns all rows of the sections as one table; a column that a row has not is empty."""
-    rows = [{"section": s.title, **row} for s in found for row in s.rows]
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+    lines = [{"section": s.title, **row} for s in found for row in s.rows]
+    return rows.to_csv(lines, list(dict.fromkeys(name for line in lines for name in line)))

@@ -21,7 +21,7 @@ _TITLES = {
 }
 
 
-def tables(rows: Iterable[Row], *, implementation: str = "auto") -> str:
+def row_tables(rows: Iterable[Row], *, implementation: str = "auto") -> str:
     """Returns one Markdown table for each operation, width and device.
 
     A line is what one implementation did on one graph at one k; a column ``x NAME`` is how many
@@ -87,7 +87,7 @@ def markdown(header: Sequence[str], body: Sequence[Sequence[str]]) -> str:
 
 
 def insert(page: Path, text: str) -> None:
-    """Replaces what stands between :data:`START` and :data:`END` of a page.
+    """Replaces what is between :data:`START` and :data:`END` of a page.
 
     Raises:
         DataError: The page is missing or has not exactly one such pair.

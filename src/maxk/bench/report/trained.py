@@ -1,4 +1,4 @@
-"""Run folders of ``maxk train`` -> a table, and what tells two of them apart."""
+"""Run folders of ``maxk train`` -> a table, and what differs between two of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Trained:
     """One finished run folder.
 
     Attributes:
-        folder: Where it lies.
+        folder: Its path.
         summary: What it says of itself.
         tests: Test score by seed.
         seconds: Seconds of every epoch, of all seeds.
@@ -38,7 +38,7 @@ def is_run(path: Path) -> bool:
     return (path / SUMMARY).is_file()
 
 
-def read(folder: Path) -> Trained:
+def read_run(folder: Path) -> Trained:
     """Reads a finished run.
 
     Raises:
@@ -58,17 +58,17 @@ def read(folder: Path) -> Trained:
     return Trained(folder, summary, tests, tuple(seconds))
 
 
-def table(runs: Sequence[Trained]) -> str:
+def runs_table(runs: Sequence[Trained]) -> str:
     """Returns the runs as a Markdown table."""
     body = []
     for run in runs:
-        told, values = run.summary, list(run.tests.values())
+        summary, values = run.summary, list(run.tests.values())
         mean = sum(values) / len(values)
         spread = (sum((v - mean) ** 2 for v in values) / max(len(values) - 1, 1)) ** 0.5
-        epoch = told.get("seconds_per_epoch")
+        epoch = summary.get("seconds_per_epoch")
         body.append([
-            run.folder.name, told["dataset"], told["model"], told["nonlinearity"],
-            "-" if told["k"] is None else str(told["k"]), str(len(values)),
+            run.folder.name, summary["dataset"], summary["model"], summary["nonlinearity"],
+            "-" if summary["k"] is None else str(summary["k"]), str(len(values)),
             percent(mean, spread) if len(values) > 1 else f"{100 * mean:.2f}",
             "-" if epoch is None else f"{digits(1e3 * epoch)} ms",
         ])  # fmt: skip
@@ -76,7 +76,7 @@ def table(runs: Sequence[Trained]) -> str:
     return markdown(header, body)
 
 
-def compare(before: Trained, after: Trained) -> list[str]:
+def compare_runs(before: Trained, after: Trained) -> list[str]:
     """Says of the score, and of the time of an epoch, whether it got better or worse.
 
     Scores are compared by a paired t-test over the seeds that both ran, times by their spread from

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from maxk.bench.models import MODELS
 from maxk.bench.report.table import markdown
 from maxk.bench.sweep.run import Study
 from maxk.bench.sweep.score import Score, Setting, Speed, bare, devices, on_one_device
@@ -12,49 +13,47 @@ from maxk.bench.sweep.verdict import (
     LEVEL,
     MARGIN,
     Verdict,
-    choices,
     interval,
     paired,
     percent,
+    smallest_ks,
 )
 from maxk.core.errors import DataError
 from maxk.nn.nonlinearities import REGULAR
 
-_MODELS = {"sage": "GraphSAGE", "gcn": "GCN", "gin": "GIN"}
 
-
-def tables(study: Study) -> str:
-    """Returns for each model and nonlinearity a table of scores and one of speeds a device.
+def study_tables(study: Study) -> str:
+    """Returns for each model and nonlinearity a table of scores and one of speeds per device.
 
     Then what a k costs over all of them, and which k to choose.
 
-    A line is a data set, a column a k; "ReLU passes" is the share of hidden entries that are
-    positive. A score that the paired test tells from ReLU's is bold where it is worse and carries
-    ``+`` where it is better; the others cannot be told from ReLU's. A number in brackets is that of
+    A line is a data set, a column is a k; "ReLU passes" is the share of hidden entries that are
+    positive. A score that the paired test finds worse than ReLU's is bold, a better one carries
+    ``+``; the others are not significantly different. A number in brackets is that of
     the seeds where it is smaller than in the rest of the line.
     """
     parts = []
     kinds = dict.fromkeys(
         (v.setting.model, v.setting.nonlinearity) for v in study.verdicts if v.setting.k
     )
-    for model, nonlinearity in sorted(kinds, key=lambda kind: list(_MODELS).index(kind[0])):
-        mine = [
+    for model, nonlinearity in sorted(kinds, key=lambda kind: list(MODELS).index(kind[0])):
+        selected = [
             v
             for v in study.verdicts
             if v.setting.model == model and v.setting.nonlinearity == nonlinearity
         ]
-        parts.append(f"**{_MODELS[model]}, {nonlinearity}**: test score in percent\n\n"
-                     + _scores(mine, study.scores))  # fmt: skip
+        parts.append(f"**{MODELS[model].title}, {nonlinearity}**: test score in percent\n\n"
+                     + _scores(selected, study.scores))  # fmt: skip
         if nonlinearity not in REGULAR:
             parts.append(
-                f"**{_MODELS[model]}, {nonlinearity}**: entries that pass in training, in percent "
-                f"of D; MaxK stores 100 k / D\n\n" + _passing(mine, study.scores)
+                f"**{MODELS[model].title}, {nonlinearity}**: entries that pass in training, in "
+                f"percent of D; MaxK stores 100 k / D\n\n" + _passing(selected, study.scores)
             )
         timed = [s for s in study.speeds if (s.model, s.nonlinearity) == (model, nonlinearity)]
         for device in dict.fromkeys(s.device for s in timed):
             here = [s for s in timed if s.device == device]
             parts.append(
-                f"**{_MODELS[model]}, {nonlinearity}**: an epoch, times as fast as ReLU's "
+                f"**{MODELS[model].title}, {nonlinearity}**: an epoch, times as fast as ReLU's "
                 f"({devices(here)})\n\n" + _speeds(here)
             )
     parts += _overviews(study.verdicts)
@@ -72,10 +71,10 @@ def tables(study: Study) -> str:
 def _overviews(verdicts: Sequence[Verdict]) -> list[str]:
     """For each nonlinearity, the verdicts of every k counted over the graphs and models."""
     parts = []
-    mine = [v for v in verdicts if v.setting.k and v.runs >= FEWEST]
-    for nonlinearity in dict.fromkeys(v.setting.nonlinearity for v in mine):
+    selected = [v for v in verdicts if v.setting.k and v.runs >= FEWEST]
+    for nonlinearity in dict.fromkeys(v.setting.nonlinearity for v in selected):
         by_k: dict[int, list[Verdict]] = {}
-        for v in mine:
+        for v in selected:
             if v.setting.nonlinearity == nonlinearity:
                 by_k.setdefault(v.setting.k or 0, []).append(v)
         if max(map(len, by_k.values())) > 1:
@@ -97,7 +96,7 @@ def _overview(k: int, found: Sequence[Verdict]) -> list[str]:
     least = min(worse, key=lambda v: v.difference, default=None)
     loss = "-"
     if least is not None:
-        where = f"{least.setting.place}, {_MODELS[least.setting.model]}"
+        where = f"{least.setting.place}, {MODELS[least.setting.model].title}"
         loss = f"{-100 * least.difference:.2f} ({where})"
     sure = sum(v.sure for v in found)
     line = [str(k), str(len(found)), str(len(worse)), str(better), f"{100 * mean:+.2f}"]
@@ -106,13 +105,13 @@ def _overview(k: int, found: Sequence[Verdict]) -> list[str]:
 
 def _choices(study: Study) -> str:
     timed = on_one_device(study.speeds)
-    found = [entry for entry in choices(study.verdicts, timed) if entry[2] is not None]
-    models = list(_MODELS)
+    found = [entry for entry in smallest_ks(study.verdicts, timed) if entry[2] is not None]
+    models = list(MODELS)
     found.sort(key=lambda entry: (entry[0].dataset, models.index(entry[0].model)))
     body = []
     for setting, _, choice in found:
         assert choice is not None
-        line = [setting.place, _MODELS[setting.model], setting.nonlinearity]
+        line = [setting.place, MODELS[setting.model].title, setting.nonlinearity]
         equal, sure = choice.equal, choice.sure
         if equal is None:
             line += ["none", "-", "-", "-"]
@@ -204,7 +203,7 @@ def _speed(speed: Speed | None) -> str:
     return f"**{text}**" if speed.ratio < 1 else text
 
 
-def compare(before: Iterable[Score], after: Iterable[Score]) -> str:
+def compare_sweeps(before: Iterable[Score], after: Iterable[Score]) -> str:
     """Returns what two sweeps trained alike as a table: better, worse or not distinguishable.
 
     The test is that of :func:`maxk.bench.sweep.verdict.paired`, seed by seed. The recipe may
@@ -215,12 +214,12 @@ def compare(before: Iterable[Score], after: Iterable[Score]) -> str:
     """
     old, new = _by_setting(before), _by_setting(after)
     body = []
-    for setting, mine in new.items():
-        theirs = old.get(setting, {})
-        seeds = sorted(mine.keys() & theirs.keys())
+    for setting, new_scores in new.items():
+        old_scores = old.get(setting, {})
+        seeds = sorted(new_scores.keys() & old_scores.keys())
         if len(seeds) < 2:
             continue
-        a, b = [theirs[s] for s in seeds], [mine[s] for s in seeds]
+        a, b = [old_scores[s] for s in seeds], [new_scores[s] for s in seeds]
         low, high, p = paired(b, a)
         difference = (sum(b) - sum(a)) / len(seeds)
         word = "not distinguishable" if p >= LEVEL else "better" if difference > 0 else "worse"

@@ -5,7 +5,7 @@ declares: a broken file is a :class:`~maxk.core.errors.DataError` that names it,
 there is one.
 """
 
-from maxk.graph.files.edges import Edges, check_file, check_finite, in_memory
+from maxk.graph.files.edges import HASHED, Edges, check_file, check_finite, check_reach, in_memory
 from maxk.graph.files.kinds import (
     GRAPH_SUFFIXES,
     graph_kind,
@@ -26,11 +26,13 @@ from maxk.graph.files.text import (
 
 __all__ = [
     "GRAPH_SUFFIXES",
+    "HASHED",
     "TEXT_SUFFIXES",
     "Edges",
     "check_file",
     "check_finite",
     "check_indptr",
+    "check_reach",
     "graph_kind",
     "in_memory",
     "line_of",
