@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 SOURCES = {"pyg": "PyG", "ogb": "OGB"}
-METRIC_WORDS = {"accuracy": "accuracy", "micro_f1": "micro-F1", "roc_auc": "ROC AUC"}
 
 app = typer.Typer(help="Look at data sets.", no_args_is_help=True)
 
@@ -20,7 +19,7 @@ def names(
 ) -> int:
     """List the names that --dataset takes beside the path of a file."""
     from maxk.core.settings import settings
-    from maxk.data.catalog import BUILT_IN, catalog
+    from maxk.data.catalog import BUILT_IN, METRIC_TITLES, catalog
 
     folder = settings().data_dir
     here = {entry.name: not entry.missing(folder) for entry in catalog().values()}
@@ -48,7 +47,7 @@ def names(
         table.add_row(
             entry.name,
             *(_count(v) for v in (entry.nodes, entry.edges, entry.features, entry.classes)),
-            METRIC_WORDS[entry.metric],
+            METRIC_TITLES[entry.metric],
             entry.split,
             entry.licence or "unknown",
             SOURCES[entry.source],
@@ -72,7 +71,7 @@ def show(
     """Show what is known of a data set of the catalog, and where its files belong."""
     from maxk.core.errors import DataError
     from maxk.core.settings import settings
-    from maxk.data.catalog import EXTRAS, find, nearest
+    from maxk.data.catalog import EXTRAS, METRIC_TITLES, find, nearest
 
     entry = find(dataset)
     if entry is None:
@@ -95,7 +94,7 @@ def show(
         "nodes": _count(entry.nodes),
         "edges": f"{_count(entry.edges)}, directed",
         "features": _count(entry.features),
-        "classes": f"{_count(entry.classes)} ({kind}), scored by {METRIC_WORDS[entry.metric]}",
+        "classes": f"{_count(entry.classes)} ({kind}), scored by {METRIC_TITLES[entry.metric]}",
         "split": entry.split,
         "licence": entry.licence or "unknown",
         "download": "unknown" if entry.download is None else f"{entry.download / 1e6:,.0f} MB",

@@ -32,7 +32,7 @@ def evaluate(
 
     from maxk.cli.display import notes, percent
     from maxk.train.folder import seed_folders
-    from maxk.train.metrics import METRIC_NAMES
+    from maxk.train.metrics import METRICS
 
     results: list[dict[str, Any]] = []
     with notes(Console(stderr=True)):
@@ -45,7 +45,7 @@ def evaluate(
         return 0
     for result in results:
         values = ", ".join(f"{name} {percent(result[name])} %" for name in ("train", "val", "test"))
-        typer.echo(f"{result['run']}: {METRIC_NAMES[result['metric']]} {values}")
+        typer.echo(f"{result['run']}: {METRICS[result['metric']].title} {values}")
     return 0
 
 

@@ -448,7 +448,7 @@ class Trainer:
             ) from error
 
     def __repr__(self) -> str:
-        config, metric = self.config, metrics.METRIC_NAMES[self.dataset.metric]
+        config, metric = self.config, metrics.METRICS[self.dataset.metric].title
         kept = "relu" if config.nonlinearity == "relu" else f"{config.nonlinearity} k={config.k}"
         text = (
             f"Trainer({config.model} {kept}, hidden {config.hidden}, layers {config.layers}, on "

@@ -9,12 +9,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from maxk.core.errors import DataError
+from maxk.data.catalog import METRIC_TITLES
 from maxk.data.dataset import Dataset, Evaluator
 
 
@@ -99,26 +101,32 @@ def _roc_auc(logits: Tensor, y: Tensor) -> Tensor:
     return (above / pairs.clamp(min=1) * defined).sum() / defined.sum()
 
 
-METRICS: dict[str, Callable[[Tensor, Tensor], float]] = {
-    "accuracy": accuracy,
-    "micro_f1": micro_f1,
-    "roc_auc": roc_auc,
-}
+class Metric(NamedTuple):
+    """One way to score.
 
-METRIC_NAMES = {"accuracy": "accuracy", "micro_f1": "micro-F1", "roc_auc": "ROC AUC"}
+    Attributes:
+        title: Its name for people.
+        score: The score as a number.
+        on_device: The score as a float64 scalar on the device; NaN where it is not defined.
+    """
+
+    title: str
+    score: Callable[[Tensor, Tensor], float]
+    on_device: Callable[[Tensor, Tensor], Tensor]
+
+
+#: By the names that data sets give them.
+METRICS = {
+    "accuracy": Metric(METRIC_TITLES["accuracy"], accuracy, _accuracy),
+    "micro_f1": Metric(METRIC_TITLES["micro_f1"], micro_f1, _micro_f1),
+    "roc_auc": Metric(METRIC_TITLES["roc_auc"], roc_auc, _roc_auc),
+}
 
 
 def score(metric: str, logits: Tensor, y: Tensor) -> float:
     """Returns the named score without keeping a graph for gradients."""
     with torch.no_grad():
-        return METRICS[metric](logits, y)
-
-
-_ON_DEVICE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "accuracy": _accuracy,
-    "micro_f1": _micro_f1,
-    "roc_auc": _roc_auc,
-}
+        return METRICS[metric].score(logits, y)
 
 
 def score_on_device(metric: str, logits: Tensor, y: Tensor) -> Tensor:
@@ -128,7 +136,7 @@ def score_on_device(metric: str, logits: Tensor, y: Tensor) -> Tensor:
     defined is NaN.
     """
     with torch.no_grad():
-        return _ON_DEVICE[metric](logits, y)
+        return METRICS[metric].on_device(logits, y)
 
 
 def quick_roc_auc(logits: Tensor, y: Tensor) -> float:

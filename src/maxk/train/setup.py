@@ -15,19 +15,13 @@ from maxk.data.dataset import Dataset
 from maxk.data.features import check_features, identity_features, scale_features
 from maxk.data.load import build_graph, check_counts, load, open_source
 from maxk.graph.graph import Graph
-from maxk.nn import GCN, GIN, GraphSAGE
+from maxk.nn.models import MODELS
 from maxk.nn.nonlinearities import Activation
 from maxk.ops import dispatch
 from maxk.train.config import TrainConfig
 from maxk.train.isolation import Initialising, numerics
 
 log = logging.getLogger(__name__)
-
-MODELS: dict[str, type[GraphSAGE] | type[GCN] | type[GIN]] = {
-    "sage": GraphSAGE,
-    "gcn": GCN,
-    "gin": GIN,
-}
 
 
 def load_dataset(config: TrainConfig) -> Dataset:
