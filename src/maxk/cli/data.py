@@ -17,7 +17,7 @@ app = typer.Typer(help="Look at data sets.", no_args_is_help=True)
 def names(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
-    """List the names that --dataset takes beside the path of a file."""
+    """List the names that --dataset takes; it also takes the path of a file."""
     from maxk.core.settings import settings
     from maxk.data.catalog import BUILT_IN, METRIC_TITLES, catalog
 
@@ -39,8 +39,8 @@ def names(
     for name in ("name", *numbers, *words):
         table.add_column(name, justify="right" if name in numbers else "left", no_wrap=True)
     blank = [""] * (len(numbers) + 3)
-    for name, told in BUILT_IN.items():
-        table.add_row(name, *blank, told, "yes")
+    for name, origin in BUILT_IN.items():
+        table.add_row(name, *blank, origin, "yes")
     for path in files:
         table.add_row(path.stem, *blank, "file", "yes")
     for entry in catalog().values():
@@ -57,7 +57,7 @@ def names(
     console = console if console.is_terminal else Console(width=150)
     console.print(table, markup=False, highlight=False)
     typer.echo(
-        f"'maxk data show NAME' tells more; files come first, and what is not here is fetched into "
+        f"'maxk data show NAME' shows more; files come first, and what is not here is fetched into "
         f"{folder}/"
     )
     return 0

@@ -165,7 +165,7 @@ def cost(summary: dict[str, Any]) -> str:
 
 
 def percent(fraction: float) -> str:
-    """Returns a fraction in percent, two digits behind the point."""
+    """Returns a fraction in percent, two digits after the point."""
     return f"{100 * fraction:.2f}"
 
 

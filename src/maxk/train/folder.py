@@ -1,4 +1,4 @@
-"""The folder of a run: what lies where in it, made new, opened again, written to.
+"""The folder of a run: where its files are; creating, opening and writing it.
 
 A run folder holds::
 
@@ -12,7 +12,7 @@ A run folder holds::
     state.pt             all that resuming needs; state.previous.pt is the one before it
     summary.json         the result
 
-With several seeds the files from epochs.jsonl on lie in seed-0, seed-1, ..., and summary.json
+With several seeds the files from epochs.jsonl on are in seed-0, seed-1, ..., and summary.json
 holds the mean and the spread.
 """
 
@@ -38,7 +38,7 @@ from maxk.nn.functional import aligned
 from maxk.train import checkpoint, metrics
 from maxk.train.checkpoint import cannot_write, write_file
 from maxk.train.config import TrainConfig, flag
-from maxk.train.diagnosis import first_fault
+from maxk.train.diagnosis import first_nonfinite
 from maxk.train.isolation import Initialising, first_random, numerics
 from maxk.train.setup import (
     load_dataset,
@@ -124,7 +124,7 @@ class SavedRun:
     predictions, nothing for the model itself.
 
     Args:
-        folder: Where the run lies, for messages.
+        folder: Of the run, for messages.
         config: Its settings, with the data set and the device to use.
         weights: Of the model, on the CPU.
         about: What was saved about them; runs of earlier releases lack the widths.
@@ -223,7 +223,7 @@ class SavedRun:
         if not bool(logits.isfinite().all()):
             raise TrainingError(
                 f"the output of {self._folder} on {data.name} is not finite: "
-                + first_fault(self.model, data.x, lambda: self.model(data.x, data.graph))
+                + first_nonfinite(self.model, data.x, lambda: self.model(data.x, data.graph))
             )
         with numerics(self.config):
             return metrics.Judge(data).scores(logits, final=True)
@@ -262,7 +262,7 @@ def open_run(folder: str | Path, **overrides: object) -> SavedRun:
             f"{folder} holds {len(seeds)} seeds; name one of them, for example "
             f"{shlex.quote(str(seeds[0]))}"
         )
-    # The settings of a seed lie in the folder above.
+    # The settings of a seed are in the folder above.
     match = re.fullmatch(r"seed-(\d+)", folder.name)
     config = saved_config(folder.parent if match else folder)
     if match:
@@ -309,7 +309,7 @@ def new_folder(config: TrainConfig, dataset: Dataset) -> Path:
 
 
 def remove_failed(folder: Path) -> None:
-    """Takes back a folder whose first epoch failed, so that nothing half-made stays."""
+    """Removes a folder whose first epoch failed, so that no incomplete run stays."""
     for path in dict.fromkeys((*seed_folders(folder), folder)):
         for name in (CONFIG, ENVIRONMENT, EPOCHS):
             (path / name).unlink(missing_ok=True)
@@ -317,16 +317,16 @@ def remove_failed(folder: Path) -> None:
 
 
 def portable(config: TrainConfig) -> TrainConfig:
-    """Makes paths whole, so that the run opens from every working directory."""
+    """Makes paths absolute, so that the run opens from every working directory."""
 
-    def whole(path: str) -> str:
+    def absolute(path: str) -> str:
         return str(Path(path).resolve()) if Path(path).is_file() else path
 
     return replace(
         config,
-        dataset=whole(config.dataset),
-        features=config.features and whole(config.features),
-        labels=config.labels and whole(config.labels),
+        dataset=absolute(config.dataset),
+        features=config.features and absolute(config.features),
+        labels=config.labels and absolute(config.labels),
     )
 
 
@@ -373,7 +373,7 @@ def append_text(path: Path, text: str) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a file whole, or leaves what was there.
+    """Writes a complete file, or leaves what was there.
 
     Raises:
         CheckpointError: it cannot be written.

@@ -23,7 +23,7 @@ from maxk.measure.memory import peak_memory, reset_peak_memory
 from maxk.train import advice, metrics
 from maxk.train.checkpoint import changed_parts, contents, copied, on_cpu
 from maxk.train.config import TrainConfig
-from maxk.train.diagnosis import all_finite, first_fault
+from maxk.train.diagnosis import all_finite, first_nonfinite
 from maxk.train.isolation import drawing, first_random, numerics
 from maxk.train.loggers import Logger
 from maxk.train.setup import (
@@ -95,8 +95,8 @@ class Trainer:
 
     A run is that of its settings and data, whatever the process has set for itself: default dtype
     and device, float32 precision, autocast, inference mode. Each call puts back what it sets of
-    torch, also when it fails. Trainers in several threads are right and take turns, an epoch each;
-    to train at the same time, use processes.
+    torch, also when it fails. Trainers in several threads take turns, an epoch each, and give the
+    numbers of each alone; to train at the same time, use processes.
 
     Weights and dropout are drawn from a generator of the trainer, and that of the process stays as
     it is. On a GPU and under ``compile`` dropout can only draw from the generators of the process:
@@ -106,8 +106,8 @@ class Trainer:
     Args:
         config: The settings; ``seeds``, ``out``, ``resume`` and ``quiet`` play no part here.
         dataset: A loaded data set; by default the one that ``config`` names.
-        loggers: Told of every epoch, see :class:`~maxk.train.loggers.Logger`; Lightning's loggers
-            are such too.
+        loggers: Called after every epoch, see :class:`~maxk.train.loggers.Logger`; Lightning's
+            loggers work as well.
 
     Attributes:
         config: The settings.
@@ -119,7 +119,7 @@ class Trainer:
         loggers: A list that may be changed between epochs.
 
     Raises:
-        DeviceError: the device asked for cannot be used.
+        DeviceError: the requested device cannot be used.
         DataError: a split holds no nodes.
 
     Example:
@@ -140,7 +140,7 @@ class Trainer:
     ) -> None:
         self.config = config
         self.loggers = list(loggers)
-        self._greeted: list[Logger] = []
+        self._logged: list[Logger] = []
         self.device = resolve_device(config.device)
         self.history: list[Epoch] = []
         self.best: Best | None = None
@@ -207,7 +207,7 @@ class Trainer:
         return stalled or self.epoch >= self.config.epochs
 
     @property
-    def sound(self) -> bool:
+    def weights_are_finite(self) -> bool:
         """Whether the weights are those of the last epoch, all of them finite."""
         return all_finite(self.model)
 
@@ -462,17 +462,17 @@ class Trainer:
         return text + ")"
 
     def _log(self, record: Epoch) -> None:
-        """Tells the loggers of an epoch, and those that hear of the run first, its settings."""
+        """Passes an epoch to the loggers, and the settings to those that see their first epoch."""
         if not self.loggers:
             return
         scores = {f"{n}_{self.dataset.metric}": getattr(record, n) for n in SPLITS}
-        told = {n: v for n, v in asdict(record).items() if v is not None and n not in SPLITS}
-        step = told.pop("epoch")
+        values = {n: v for n, v in asdict(record).items() if v is not None and n not in SPLITS}
+        step = values.pop("epoch")
         for logger in self.loggers:
-            if not any(logger is known for known in self._greeted):
+            if not any(logger is known for known in self._logged):
                 logger.log_hyperparams({"dataset": self.dataset.name, **asdict(self.config)})
-                self._greeted.append(logger)
-            logger.log_metrics({"loss": told["loss"], **scores, **told}, step)
+                self._logged.append(logger)
+            logger.log_metrics({"loss": values["loss"], **scores, **values}, step)
 
     def _train(self) -> tuple[Tensor, dict[str, float]]:
         """Makes one step; returns the loss, on the device, and where the time went if measured."""
@@ -523,9 +523,9 @@ class Trainer:
         self.model.train(training)
         x, graph = self.dataset.x, self.dataset.graph
         with drawing(dict(self._random), self.device, shared=self._shared):
-            fault = first_fault(self.model, x, lambda: self.model(x, graph))
+            place = first_nonfinite(self.model, x, lambda: self.model(x, graph))
         return (
-            f"the {what} is {value} in epoch {self.epoch + 1}, so training stopped: {fault}; "
+            f"the {what} is {value} in epoch {self.epoch + 1}, so training stopped: {place}; "
             f"try a smaller --lr (it is {self.config.lr:g}), --norm layer or --scaling standard"
         )
 

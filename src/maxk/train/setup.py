@@ -114,7 +114,7 @@ def run_model(
 
 def compiled(model: nn.Module) -> Callable[..., Tensor]:
     """Returns the model through torch.compile; a failed compilation is a CompileError."""
-    # The compiler is imported only where it is asked for.
+    # The compiler is imported only where it is requested.
     from torch._dynamo.exc import TorchDynamoException
 
     inner = torch.compile(model)
@@ -123,10 +123,10 @@ def compiled(model: nn.Module) -> Callable[..., Tensor]:
         try:
             result: Tensor = inner(x, graph)
         except TorchDynamoException as error:
-            # Behind the first blank line torch says how to report a bug to it.
+            # After the first blank line torch says how to report a bug to it.
             reason = " ".join(str(error).partition("\n\n")[0].split())
             raise CompileError(
-                f"--compile failed: {reason}; mend that or leave the flag out"
+                f"--compile failed: {reason}; fix that or leave the flag out"
             ) from error
         return result
 
@@ -137,7 +137,7 @@ def resolve_device(name: str) -> torch.device:
     """Returns the device for ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
 
     Raises:
-        DeviceError: a GPU was asked for that this machine or this torch does not have.
+        DeviceError: a GPU was requested that this machine or this torch does not have.
     """
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if name == "cpu" or (name == "auto" and not count):
@@ -156,7 +156,7 @@ def resolve_device(name: str) -> torch.device:
 def uncapturable(dataset: Dataset, device: torch.device) -> str | None:
     """Returns why no CUDA graph can hold a step on this data and device, or None where one can."""
     if dataset.x.layout != torch.strided:
-        return "sparse features are compared with their last state in every step"
+        return "the graph of sparse features is checked for changes in every step"
     if problem := dispatch.cuda_problem(device):
         return f"the reference runs on {device}: {problem}"
     return None

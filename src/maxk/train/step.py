@@ -173,7 +173,7 @@ class Step:
 
 
 class Captured:
-    """A call recorded once and replayed ever after: no launch gap, and nothing of Python.
+    """A call recorded once and then replayed: no launch gaps and no Python.
 
     What the call reads must stay where it is in memory, and its result is overwritten by the next
     replay. Recording runs nothing: parameters, moments and random state are as they were, and the
