@@ -9,7 +9,7 @@ from maxk.cli.main import main
 from maxk.core.settings import settings
 
 
-def test_a_broken_install_is_told_with_its_cure(
+def test_a_broken_install_is_shown_with_its_fix(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("")
@@ -23,8 +23,8 @@ def test_a_broken_install_is_told_with_its_cure(
             listed = json.loads(capsys.readouterr().out)["problems"]
         finally:
             settings.cache_clear()
-        what = f"problem: the folder {folder} cannot be written"
+        what = f"problem: compiled kernels cannot be kept ({folder.parent}: "
         assert (what in shown) == told
-        assert ("cure: set MAXK_CACHE_DIR to a folder that you may write" in shown) == told
+        assert ("fix: set MAXK_CACHE_DIR to a folder that you may write" in shown) == told
         assert [problem["cure"].split()[1] for problem in listed] == ["MAXK_CACHE_DIR"] * told
         assert ("no problems found" in shown) != told

@@ -60,3 +60,23 @@ def test_what_a_hook_keeps_of_a_layer_stays():
         dense = features if features is x else features.to_dense()
         assert torch.equal(kept[-1], conv.lin_l(dense[edges[0, [2, 0, 1]]]))
         torch.testing.assert_close(y, kept[-1] + conv.lin_r(dense))
+
+
+@pytest.mark.parametrize("p", [0.25, 0.5])
+def test_dropout_from_a_generator_is_that_of_torch_from_the_same_state(p: float) -> None:
+    x = torch.randn(50, 16, requires_grad=True)
+    torch.manual_seed(3)
+    expected = torch.nn.functional.dropout(x, p)
+    (wanted,) = torch.autograd.grad(expected.sum(), x)
+    before = torch.get_rng_state()
+    with functional.dropout_from(torch.Generator().manual_seed(3)):
+        found = functional.dropout(x, p, True)
+        assert functional.dropout(x, p, False) is x
+    assert isinstance(found, torch.Tensor)
+    (gradient,) = torch.autograd.grad(found.sum(), x)
+    assert torch.equal(found, expected)
+    assert torch.equal(gradient, wanted)
+    assert torch.equal(torch.get_rng_state(), before)
+    # Outside of the block the generator of the process draws again.
+    torch.manual_seed(3)
+    assert torch.equal(functional.dropout(x, p, True), expected)

@@ -17,9 +17,9 @@ app = typer.Typer(help="Look at data sets.", no_args_is_help=True)
 def names(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
-    """List the names that --dataset takes beside the path of a file."""
+    """List the names that --dataset takes; it also takes the path of a file."""
     from maxk.core.settings import settings
-    from maxk.data.catalog import BUILT_IN, METRIC_NAMES, catalog
+    from maxk.data.catalog import BUILT_IN, METRIC_TITLES, catalog
 
     folder = settings().data_dir
     here = {entry.name: not entry.missing(folder) for entry in catalog().values()}
@@ -39,15 +39,15 @@ def names(
     for name in ("name", *numbers, *words):
         table.add_column(name, justify="right" if name in numbers else "left", no_wrap=True)
     blank = [""] * (len(numbers) + 3)
-    for name, told in BUILT_IN.items():
-        table.add_row(name, *blank, told, "yes")
+    for name, origin in BUILT_IN.items():
+        table.add_row(name, *blank, origin, "yes")
     for path in files:
         table.add_row(path.stem, *blank, "file", "yes")
     for entry in catalog().values():
         table.add_row(
             entry.name,
             *(_count(v) for v in (entry.nodes, entry.edges, entry.features, entry.classes)),
-            METRIC_NAMES[entry.metric],
+            METRIC_TITLES[entry.metric],
             entry.split,
             entry.licence or "unknown",
             SOURCES[entry.source],
@@ -57,7 +57,7 @@ def names(
     console = console if console.is_terminal else Console(width=150)
     console.print(table, markup=False, highlight=False)
     typer.echo(
-        f"'maxk data show NAME' tells more; files come first, and what is not here is fetched into "
+        f"'maxk data show NAME' shows more; files come first, and what is not here is fetched into "
         f"{folder}/"
     )
     return 0
@@ -71,7 +71,7 @@ def show(
     """Show what is known of a data set of the catalog, and where its files belong."""
     from maxk.core.errors import DataError
     from maxk.core.settings import settings
-    from maxk.data.catalog import EXTRAS, METRIC_NAMES, find, nearest
+    from maxk.data.catalog import EXTRAS, METRIC_TITLES, find, nearest
 
     entry = find(dataset)
     if entry is None:
@@ -94,7 +94,7 @@ def show(
         "nodes": _count(entry.nodes),
         "edges": f"{_count(entry.edges)}, directed",
         "features": _count(entry.features),
-        "classes": f"{_count(entry.classes)} ({kind}), scored by {METRIC_NAMES[entry.metric]}",
+        "classes": f"{_count(entry.classes)} ({kind}), scored by {METRIC_TITLES[entry.metric]}",
         "split": entry.split,
         "licence": entry.licence or "unknown",
         "download": "unknown" if entry.download is None else f"{entry.download / 1e6:,.0f} MB",

@@ -113,7 +113,7 @@ def _lines(console: Console) -> Watcher:
 
 def headline(trainer: Trainer) -> str:
     """Returns one line on what is about to be trained."""
-    from maxk.data.catalog import METRIC_NAMES
+    from maxk.train.metrics import METRICS
 
     data, config = trainer.dataset, trainer.config
     weights = sum(p.numel() for p in trainer.model.parameters())
@@ -121,7 +121,7 @@ def headline(trainer: Trainer) -> str:
     return (
         f"{data.name}: {data.graph.num_dst:,} nodes, {data.graph.num_edges:,} edges, "
         f"{data.x.shape[1]:,} features, {data.num_classes} classes; scored by "
-        f"{METRIC_NAMES[data.metric]} (%). {config.model} with {config.nonlinearity}{kept}, "
+        f"{METRICS[data.metric].title} (%). {config.model} with {config.nonlinearity}{kept}, "
         f"{config.layers} layers of {config.hidden}, {weights:,} weights, on {trainer.device}, "
         f"seed {config.seed}"
     )
@@ -129,10 +129,10 @@ def headline(trainer: Trainer) -> str:
 
 def result_lines(summary: dict[str, Any]) -> list[str]:
     """Returns the result of a run in words."""
-    from maxk.data.catalog import METRIC_NAMES
+    from maxk.train.metrics import METRICS
 
     several = "seeds" in summary
-    metric = METRIC_NAMES[summary["metric"]]
+    metric = METRICS[summary["metric"]].title
 
     def value(name: str) -> str:
         text = f"{percent(summary[name])} %"
@@ -165,7 +165,7 @@ def cost(summary: dict[str, Any]) -> str:
 
 
 def percent(fraction: float) -> str:
-    """Returns a fraction in percent, two digits behind the point."""
+    """Returns a fraction in percent, two digits after the point."""
     return f"{100 * fraction:.2f}"
 
 

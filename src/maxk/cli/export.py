@@ -38,14 +38,13 @@ def export(
     if path.suffix != suffixes[to]:
         raise ConfigError(f"--out must end in {suffixes[to]} with --to {to}, got {path}")
     named = {} if dataset is None else {"dataset": dataset}
-    trainer = open_run(run, device="cpu", **named)
-    model = trainer.model.eval()
+    saved = open_run(run, device="cpu", **named)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if to == "pyg":
             from maxk.interop.export import export_pyg
 
-            _, code = export_pyg(model, path)
+            _, code = export_pyg(saved.model, path)
             typer.echo(f"weights in {path}, the network in {code}; to use them:")
             typer.echo(f"  from {code.stem} import load")
             typer.echo(f"  logits = load({str(path)!r})(data.x, data.edge_index)")
@@ -54,8 +53,8 @@ def export(
 
             from maxk.interop.export import export_torch
 
-            x, graph = trainer.dataset.x.to_dense(), trainer.dataset.graph
-            torch.export.save(export_torch(model, x, graph), path)
+            x, graph = saved.inputs
+            torch.export.save(export_torch(saved.model, x.to_dense(), graph), path)
             typer.echo(f"program for {graph.num_src:,} nodes in {path}; to use it:")
             typer.echo("  import torch, maxk.ops.library")
             typer.echo(f"  logits = torch.export.load({str(path)!r}).module()(x)")

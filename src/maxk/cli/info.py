@@ -13,7 +13,7 @@ import typer
 def info(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
-    """Show versions, devices, which implementation runs and why, and the cure of what is broken."""
+    """Show versions, devices, which implementation runs and why, and how to fix what is broken."""
     from maxk.measure.environment import environment
     from maxk.measure.install import look, problems
     from maxk.ops.dispatch import survey
@@ -80,4 +80,4 @@ def _print(facts: dict[str, Any]) -> None:
         console.print("no problems found")
     for problem in facts["problems"]:
         say(console, f"problem: {problem['what']}")
-        say(console, f"   cure: {problem['cure']}")
+        say(console, f"    fix: {problem['cure']}")

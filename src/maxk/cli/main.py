@@ -16,7 +16,7 @@ from maxk.cli import bench, data, demo, export, fit, info, profile, report, runs
 from maxk.cli.words import ManyWords
 from maxk.core.errors import MaxKError
 
-#: How text is written to a stream whose encoding lacks a sign of it.
+#: How text is written to a stream whose encoding lacks one of its characters.
 SHOWABLE = "maxk-showable"
 
 app = typer.Typer(
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     0 is success, 2 a wrong flag, file, folder or device (one line on stderr says which), 130 and
     143 an end by SIGINT and SIGTERM, 141 a reader of its output that has closed the pipe. Any other
-    exception is a fault of this package and keeps its traceback.
+    exception is an error of this package and keeps its traceback.
 
     Args:
         arguments: Words after the command's name; by default those of the process.
@@ -105,7 +105,7 @@ def _run(words: list[str]) -> int:
 
 
 def _showable(error: UnicodeError) -> tuple[str, int]:
-    """Writes what a stream cannot encode in ASCII: a sign in its place, or an escape."""
+    """Writes what a stream cannot encode in ASCII: another spelling, or an escape."""
     assert isinstance(error, UnicodeEncodeError)
     signs = {"\u00b1": "+-", "\u00d7": "x", "\u2026": "...", "\u2013": "-", "\u2014": "-"}
     text = error.object[error.start : error.end]

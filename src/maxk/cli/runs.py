@@ -6,9 +6,12 @@ import csv
 import io
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from maxk.train.folder import SavedRun
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.", show_default=False)]
 Data = Annotated[
@@ -25,20 +28,24 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
     """Score the best weights of a run on its training, validation and test nodes."""
-    from maxk.cli.display import percent
-    from maxk.data.catalog import METRIC_NAMES
-    from maxk.train.folder import seed_folders
+    from rich.console import Console
 
-    results = []
-    for folder in seed_folders(run):
-        trainer = _open(folder, dataset, device)
-        results.append({"run": str(folder), "metric": trainer.dataset.metric, **trainer.evaluate()})
+    from maxk.cli.display import notes, percent
+    from maxk.train.folder import seed_folders
+    from maxk.train.metrics import METRICS
+
+    results: list[dict[str, Any]] = []
+    with notes(Console(stderr=True)):
+        for folder in seed_folders(run):
+            saved = _open(folder, dataset, device)
+            scores = saved.evaluate()
+            results.append({"run": str(folder), "metric": saved.dataset.metric, **scores})
     if as_json:
         typer.echo(json.dumps(results[0] if len(results) == 1 else results))
         return 0
     for result in results:
         values = ", ".join(f"{name} {percent(result[name])} %" for name in ("train", "val", "test"))
-        typer.echo(f"{result['run']}: {METRIC_NAMES[result['metric']]} {values}")
+        typer.echo(f"{result['run']}: {METRICS[result['metric']].title} {values}")
     return 0
 
 
@@ -54,16 +61,19 @@ def predict(
 
     A .npz file holds the arrays 'prediction' and 'logits', a .csv file one line per node.
     """
+    from rich.console import Console
+
+    from maxk.cli.display import notes
     from maxk.core.errors import ConfigError
 
     kind = out.suffix.lower()
     if kind not in (".npz", ".csv"):
         raise ConfigError(f"--out must end in .npz or .csv, got {out}; for example predictions.csv")
-    trainer = _open(run, dataset, device)
-    logits = trainer.predict()
+    with notes(Console(stderr=True)):
+        saved = _open(run, dataset, device)
+        logits = saved.predict()
     # As in scoring: several labels where the logit is positive, otherwise the largest one.
-    several = trainer.dataset.multi_label
-    prediction = (logits > 0 if several else logits.argmax(dim=1)).cpu().numpy()
+    prediction = (logits > 0 if saved.multi_label else logits.argmax(dim=1)).cpu().numpy()
     from maxk.train.checkpoint import write_file
 
     write = _npz if kind == ".npz" else _csv
@@ -93,12 +103,8 @@ def _csv(prediction: Any, logits: Any) -> bytes:
     return text.getvalue().encode()
 
 
-def _open(run: Path, dataset: str | None, device: str) -> Any:
-    from rich.console import Console
-
-    from maxk.cli.display import notes
+def _open(run: Path, dataset: str | None, device: str) -> SavedRun:
     from maxk.train.folder import open_run
 
     named = {} if dataset is None else {"dataset": dataset}
-    with notes(Console(stderr=True)):
-        return open_run(run, device=device, **named)
+    return open_run(run, device=device, **named)

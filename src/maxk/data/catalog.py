@@ -13,8 +13,9 @@ from typing import Any, Literal
 
 from maxk.core.errors import DataError
 
-#: What a data set is scored by, and what reports call it.
-METRIC_NAMES = {"accuracy": "accuracy", "micro_f1": "micro-F1", "roc_auc": "ROC AUC"}
+#: What the metrics of data sets are called for people.
+METRIC_TITLES = {"accuracy": "accuracy", "micro_f1": "micro-F1", "roc_auc": "ROC AUC"}
+
 #: Data sets that need no file, and where they come from.
 BUILT_IN = {"digits": "scikit-learn", "synthetic": "a generator"}
 #: What to install before a source can be read.

@@ -14,12 +14,12 @@ from torch import Tensor, nn
 
 from maxk.graph.graph import Graph
 from maxk.interop import exported
-from maxk.nn.models import GCN, GIN, GraphSAGE
+from maxk.nn.models import MODELS
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-KINDS: dict[type[nn.Module], str] = {GraphSAGE: "sage", GCN: "gcn", GIN: "gin"}
+KINDS: dict[type[nn.Module], str] = {network: name for name, network in MODELS.items()}
 
 
 def to_pyg_model(model: nn.Module) -> exported.Network:

@@ -168,3 +168,11 @@ class _GINLayer(nn.Module):
     ) -> Tensor:
         kept = activate(self.lin(h))
         return add_scaled(aggregate(graph, kept, "sum"), kept, 1 + self.eps)
+
+
+#: The networks by the name that settings and run folders give them.
+MODELS: dict[str, type[GraphSAGE] | type[GCN] | type[GIN]] = {
+    "sage": GraphSAGE,
+    "gcn": GCN,
+    "gin": GIN,
+}

@@ -14,7 +14,7 @@ from maxk.data.describe import ModelShape, estimate_memory
 from maxk.measure.memory import free_memory
 from maxk.train.config import TrainConfig
 
-# How torch's allocator for the CPU begins the message of a plain RuntimeError.
+# How the message of torch's allocator for the CPU, a plain RuntimeError, starts.
 _CPU_FULL = "DefaultCPUAllocator"
 
 
@@ -33,16 +33,20 @@ def needed_memory(config: TrainConfig, dataset: Dataset, device: torch.device) -
 
 
 def forecast(config: TrainConfig, dataset: Dataset, device: torch.device) -> str:
-    """Returns what a run will need beside what is free, before anything of it is taken."""
+    """Returns the memory that a run will need next to what is free, before it takes any."""
     need, free = needed_memory(config, dataset, device), free_memory(device)
     text = f"memory: about {_size(need)}"
     if free is None:
         return text
     text += f" of {_size(free)} free on {device}"
-    return text if need <= free else f"{text}, which may not be enough: {cures(config, dataset)}"
+    return (
+        text
+        if need <= free
+        else f"{text}, which may not be enough: {smaller_settings(config, dataset)}"
+    )
 
 
-def cures(config: TrainConfig, dataset: Dataset) -> str:
+def smaller_settings(config: TrainConfig, dataset: Dataset) -> str:
     """Returns flags that lower the need, each with what the run would need then."""
     device = torch.device("cpu" if config.device == "cpu" else "cuda")
     present = needed_memory(config, dataset, device)
@@ -61,18 +65,18 @@ def cures(config: TrainConfig, dataset: Dataset) -> str:
     if config.layers > 1:
         fewer = config.layers - 1
         tries.append((f"--layers {fewer}", replace(config, layers=fewer)))
-    found = []
+    suggestions = []
     for flags, changed in tries:
         need = needed_memory(changed, dataset, device)
-        # What saves a hundredth saves nobody.
+        # A saving below one percent does not help.
         if need < 0.99 * present:
-            found.append(f"{flags} (about {_size(need)})")
+            suggestions.append(f"{flags} (about {_size(need)})")
     if device.type == "cuda":
-        found.append("--device cpu")
-    if not found:
+        suggestions.append("--device cpu")
+    if not suggestions:
         return "the graph and its features alone need that much"
-    first = ", ".join(found[:-1])
-    return f"try {first} or {found[-1]}" if first else f"try {found[-1]}"
+    first, last = ", ".join(suggestions[:-1]), suggestions[-1]
+    return f"try {first} or {last}" if first else f"try {last}"
 
 
 @contextlib.contextmanager
@@ -91,7 +95,7 @@ def within_memory(config: TrainConfig, dataset: Dataset, device: torch.device) -
         need = _size(needed_memory(config, dataset, device))
         raise TrainingError(
             f"this run does not fit in the memory of {device}: it needs about {need}; "
-            f"{cures(config, dataset)}"
+            f"{smaller_settings(config, dataset)}"
         ) from error
 
 

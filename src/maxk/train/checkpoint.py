@@ -1,4 +1,4 @@
-"""Files that a run leaves behind: weights in safetensors, trainer state for ``torch.load``.
+"""Files that a run saves: weights in safetensors, trainer state for ``torch.load``.
 
 Every file is written under a temporary name in its own folder, flushed to the disk and renamed, so
 that a reader finds the old file or the new one, never a part. ``state.pt`` alone is enough to
@@ -29,6 +29,7 @@ from torch import Tensor, nn
 
 from maxk.core.errors import CheckpointError
 from maxk.data.dataset import Dataset
+from maxk.graph.graph import Graph
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +51,7 @@ def write_file(path: Path, data: bytes, *, keep: Path | None = None) -> None:
     Args:
         path: Where the file goes.
         data: All of it.
-        keep: Where the file that lies at ``path`` moves just before the rename.
+        keep: Where the file now at ``path`` moves just before the rename.
 
     Raises:
         CheckpointError: the folder cannot be written or the disk is full.
@@ -71,14 +72,14 @@ def write_file(path: Path, data: bytes, *, keep: Path | None = None) -> None:
 
 
 def cannot_write(path: Path, error: OSError) -> str:
-    """Returns one sentence on a failed write: what, why, cure."""
+    """Returns one sentence on a failed write: what, why, and what to do."""
     reason = error.strerror or str(error)
-    cure = (
+    suggestion = (
         "free some space and continue with --resume"
         if error.errno in _FULL
         else "choose a folder that you may write with --out"
     )
-    return f"cannot write {path}: {reason}; {cure}"
+    return f"cannot write {path}: {reason}; {suggestion}"
 
 
 def save_weights(path: Path, weights: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
@@ -87,7 +88,7 @@ def save_weights(path: Path, weights: Mapping[str, Tensor], about: Mapping[str, 
     Args:
         path: Where the file goes.
         weights: The tensors.
-        about: What JSON can hold; lies in the file's metadata under ``maxk``.
+        about: What JSON can hold; stored in the file's metadata under ``maxk``.
 
     Raises:
         CheckpointError: the file cannot be written.
@@ -128,12 +129,12 @@ def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         length = int.from_bytes(data[:8], "little")
         note = json.loads(data[8 : 8 + length]).get("__metadata__", {}).get("maxk", "{}")
         about = dict(json.loads(note))
-        wanted = about.pop(_DIGEST, None)
+        expected = about.pop(_DIGEST, None)
     except Exception as error:
         # Damage in the table of tensors shows as its own error, as a missing key or as a dtype
         # that torch does not have.
         raise CheckpointError(f"{path} is cut short or is no safetensors file: {error}") from error
-    if wanted is not None and wanted != _digest(tensors):
+    if expected is not None and expected != _digest(tensors):
         raise CheckpointError(
             f"{path} is damaged: its weights do not have the checksum that it names"
         )
@@ -148,13 +149,16 @@ def contents(dataset: Dataset) -> dict[str, str]:
         >>> sorted(contents(load("digits")))
         ['edges', 'features', 'labels', 'splits']
     """
-    graph = dataset.graph
     return {
-        "edges": _sha256(graph.indptr, graph.indices, graph.weight),
-        "features": _sha256(dataset.x),
+        **input_contents(dataset.graph, dataset.x),
         "labels": _sha256(dataset.y),
         "splits": _sha256(dataset.train_mask, dataset.val_mask, dataset.test_mask),
     }
+
+
+def input_contents(graph: Graph, x: Tensor) -> dict[str, str]:
+    """Returns the SHA-256 of what a model reads: edges and features."""
+    return {"edges": _sha256(graph.indptr, graph.indices, graph.weight), "features": _sha256(x)}
 
 
 def changed_parts(before: Mapping[str, str], now: Mapping[str, str]) -> str:
@@ -199,12 +203,12 @@ def save_state(folder: Path, state: Mapping[str, Any]) -> None:
 
 
 def load_state(folder: Path) -> dict[str, Any] | None:
-    """Reads the newest whole state of a run folder onto the CPU, or None where none was saved.
+    """Reads the newest intact state of a run folder onto the CPU, or None where none was saved.
 
     A broken ``state.pt`` is named in a warning and replaced by the state before it.
 
     Raises:
-        CheckpointError: states were saved and none of them is whole.
+        CheckpointError: states were saved and none of them is intact.
     """
     reasons = []
     for name in (STATE, PREVIOUS):
@@ -218,7 +222,7 @@ def load_state(folder: Path) -> dict[str, Any] | None:
             continue
         if reasons:
             log.warning("%s; continuing from %s (epoch %d)", reasons[0], name, state["epoch"])
-            # The next save moves state.pt aside; a broken one must not push out the whole one.
+            # The next save moves state.pt aside; a broken one must not replace the intact one.
             path.replace(folder / STATE)
         return state
     if reasons:

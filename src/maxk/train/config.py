@@ -48,7 +48,7 @@ class TrainConfig:
     model: Literal["sage", "gcn", "gin"] = "sage"
     """Kind of graph layer."""
     nonlinearity: Literal["maxk", "relu", "maxk-grouped", "fatrelu", "dropout-relu"] = "maxk"
-    """MaxK, or in the same model ReLU as the dense baseline, or another sparsity beside them."""
+    """MaxK; in the same model also ReLU, the dense baseline, or another kind of sparsity."""
     k: int = 32
     """Entries that MaxK keeps of each hidden row; the others but relu keep as many on average."""
     anneal: int = 0
@@ -68,7 +68,7 @@ class TrainConfig:
     weight_decay: float = 0.0
     """L2 penalty added to the gradient by Adam."""
     dropout: float = 0.5
-    """Probability that an entry behind the nonlinearity is dropped in training."""
+    """Probability that an entry after the nonlinearity is dropped in training."""
     norm: Literal["layer", "batch", "none"] = "layer"
     """Normalisation after each aggregation."""
     residual: bool = False

@@ -1,8 +1,8 @@
-"""A run that nobody watches: no number leaves the device before the last epoch.
+"""A run whose numbers are read at the end: none leaves the device before the last epoch.
 
-A watched epoch waits for the device several times, for the loss and for each score; on a small
-graph that takes longer than the epoch. Here step, prediction and scores of an epoch are one CUDA
-graph that writes a line of a table, and the table is read once. The numbers are those of
+An epoch of the trainer waits for the device several times, for the loss and for each score; on a
+small graph that takes longer than the epoch. Here step, prediction and scores of an epoch are one
+CUDA graph that writes a line of a table, and the table is read once. The numbers are those of
 :class:`~maxk.train.loop.Trainer`.
 """
 
@@ -33,7 +33,7 @@ _LOSS, _VAL, _TEST, _FINITE = range(4)
 
 @dataclass(frozen=True)
 class Outcome:
-    """What is left of an unwatched run.
+    """The result of a deferred run.
 
     Attributes:
         epochs: Epochs that count: all, or those until ``patience`` ran out.
@@ -42,7 +42,7 @@ class Outcome:
         test: Its test score; None if the run diverged.
         test_last: Test score of the last epoch; None if the run diverged.
         diverged: The epoch whose loss or prediction was not finite, or None.
-        kept: Mean share of entries behind the nonlinearity that are stored (MaxK) or not 0.
+        kept: Mean share of entries after the nonlinearity that are stored (MaxK) or not 0.
         seconds_per_epoch: Mean over all epochs, scores included.
     """
 
@@ -57,7 +57,7 @@ class Outcome:
 
 
 class DeferredTrainer(Trainer):
-    """Trains as :class:`~maxk.train.loop.Trainer` does and tells the result at the end.
+    """Trains as :class:`~maxk.train.loop.Trainer` does and reads the result at the end.
 
     Args:
         config: The settings; ``compile`` plays no part here.
@@ -78,7 +78,7 @@ class DeferredTrainer(Trainer):
             DataError: a score is not defined on a split.
         """
         if self.dataset.evaluator is not None:
-            return self._watched()
+            return self._read_every_epoch()
         config, cuda = self.config, self.device.type == "cuda"
         table = torch.zeros(config.epochs, 4, dtype=torch.float64, device=self.device)
         line = torch.zeros(1, dtype=torch.int64, device=self.device)
@@ -89,8 +89,8 @@ class DeferredTrainer(Trainer):
             scores = [
                 metrics.score_on_device(
                     self.dataset.metric,
-                    logits.index_select(0, self._nodes[name]),
-                    self._labels[name],
+                    logits.index_select(0, self._judge.nodes[name]),
+                    self._judge.labels[name],
                 )
                 for name in ("val", "test")
             ]
@@ -123,8 +123,8 @@ class DeferredTrainer(Trainer):
             kept = self._kept()
         return self._outcome(lines, kept, seconds)
 
-    def _watched(self) -> Outcome:
-        """The same for scores that somebody else's code takes, which is no code for the device."""
+    def _read_every_epoch(self) -> Outcome:
+        """The same where an evaluator of the data set scores, which is no code for the device."""
         start = self._clock()
         diverged = None
         try:
@@ -176,18 +176,18 @@ class DeferredTrainer(Trainer):
 
 @contextlib.contextmanager
 def _shares(model: nn.Module) -> Iterator[list[Tensor]]:
-    """Collects, a call, the share of entries behind each nonlinearity that are stored or not 0."""
-    found: list[Tensor] = []
+    """Collects, per call, the share of entries after each nonlinearity that are stored or not 0."""
+    collected: list[Tensor] = []
 
     def note(module: nn.Module, inputs: object, output: CBSR | Tensor) -> None:
         if isinstance(output, CBSR):
-            found.append(torch.tensor(output.k / output.width, dtype=torch.float64))
+            collected.append(torch.tensor(output.k / output.width, dtype=torch.float64))
         else:
-            found.append((output != 0).double().mean())
+            collected.append((output != 0).double().mean())
 
     hooks = [m.register_forward_hook(note) for m in model.modules() if isinstance(m, Activation)]
     try:
-        yield found
+        yield collected
     finally:
         for hook in hooks:
             hook.remove()

@@ -15,10 +15,10 @@ from maxk.cbsr import CBSR
 
 def all_finite(model: nn.Module) -> bool:
     """Whether every parameter and buffer of a model is finite."""
-    return not _spoilt([*model.named_parameters(), *model.named_buffers()])
+    return not _nonfinite([*model.named_parameters(), *model.named_buffers()])
 
 
-def first_fault(model: nn.Module, x: Tensor, forward: Callable[[], object]) -> str:
+def first_nonfinite(model: nn.Module, x: Tensor, forward: Callable[[], object]) -> str:
     """Says, in one clause, where the first number that is not finite comes from.
 
     Args:
@@ -28,11 +28,11 @@ def first_fault(model: nn.Module, x: Tensor, forward: Callable[[], object]) -> s
     """
     if not math.isfinite(_largest(x)):
         return "the features are not finite"
-    # The running means of batch norm follow the numbers that went wrong, so they tell nothing.
-    spoilt = _spoilt(model.named_parameters())
-    if spoilt:
-        more = f" and {len(spoilt) - 1} more" if len(spoilt) > 1 else ""
-        return f"the weights {spoilt[0]}{more} are not finite, so a gradient overflowed before"
+    # The running means of batch norm follow the numbers that went wrong, so they explain nothing.
+    broken = _nonfinite(model.named_parameters())
+    if broken:
+        more = f" and {len(broken) - 1} more" if len(broken) > 1 else ""
+        return f"the weights {broken[0]}{more} are not finite, so a gradient overflowed before"
     with _restored(model), _watched(model) as seen, torch.no_grad():
         forward()
     for name, module, inputs, output in seen:
@@ -50,7 +50,7 @@ def first_fault(model: nn.Module, x: Tensor, forward: Callable[[], object]) -> s
     return "every layer's output is finite, so the loss itself overflowed"
 
 
-def _spoilt(named: Iterable[tuple[str, Tensor]]) -> list[str]:
+def _nonfinite(named: Iterable[tuple[str, Tensor]]) -> list[str]:
     floating = [(n, t) for n, t in named if t.is_floating_point()]
     return [n for n, t in floating if not bool(t.detach().isfinite().all())]
 

@@ -1,4 +1,4 @@
-"""The folder of a run: what lies where in it, made new, opened again, written to.
+"""The folder of a run: where its files are; creating, opening and writing it.
 
 A run folder holds::
 
@@ -12,26 +12,41 @@ A run folder holds::
     state.pt             all that resuming needs; state.previous.pt is the one before it
     summary.json         the result
 
-With several seeds the files from epochs.jsonl on lie in seed-0, seed-1, ..., and summary.json
+With several seeds the files from epochs.jsonl on are in seed-0, seed-1, ..., and summary.json
 holds the mean and the spread.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import re
 import shlex
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from maxk.core.errors import CheckpointError, ConfigError
+import torch
+from torch import Tensor
+
+from maxk.core.errors import CheckpointError, ConfigError, TrainingError
 from maxk.data.dataset import Dataset
-from maxk.train import checkpoint
+from maxk.graph.graph import Graph
+from maxk.nn.functional import aligned
+from maxk.train import checkpoint, metrics
 from maxk.train.checkpoint import cannot_write, write_file
 from maxk.train.config import TrainConfig, flag
-from maxk.train.loop import Trainer
+from maxk.train.diagnosis import first_nonfinite
+from maxk.train.isolation import Initialising, first_random, numerics
+from maxk.train.setup import (
+    load_dataset,
+    load_inputs,
+    model_of_widths,
+    resolve_device,
+    run_model,
+)
 
 log = logging.getLogger(__name__)
 
@@ -102,12 +117,139 @@ def seed_folders(folder: str | Path) -> list[Path]:
     return sorted(inner, key=lambda p: int(p.name[5:])) or [folder]
 
 
-def open_run(folder: str | Path, **overrides: object) -> Trainer:
-    """Returns a trainer that holds the best weights of a saved run.
+class SavedRun:
+    """The best weights of a saved run: what they predict and how they score.
+
+    The data set is read when it is needed: all of it for scores, graph and features for
+    predictions, nothing for the model itself.
+
+    Args:
+        folder: Of the run, for messages.
+        config: Its settings, with the data set and the device to use.
+        weights: Of the model, on the CPU.
+        about: What was saved about them; runs of earlier releases lack the widths.
+
+    Attributes:
+        config: The settings.
+        device: Where predictions are made.
+        model: The module with the best weights, in evaluation mode.
+        in_channels: Features of a node.
+        out_channels: Classes, or labels where a node may have several.
+
+    Raises:
+        CheckpointError: the weights belong to another model.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        config: TrainConfig,
+        weights: Mapping[str, Tensor],
+        about: Mapping[str, Any],
+    ) -> None:
+        self.config, self.device = config, resolve_device(config.device)
+        self._folder, self._about = folder, about
+        try:
+            self.in_channels = int(about.get("in_channels") or weights["lin_in.weight"].shape[1])
+            self.out_channels = int(about.get("out_channels") or weights["lin_out.weight"].shape[0])
+            # The first weights are replaced at once; the process must not miss their numbers.
+            random = first_random(config.seed, torch.device("cpu"))
+            with numerics(config):
+                with Initialising(random):
+                    model = model_of_widths(config, self.in_channels, self.out_channels)
+                model.load_state_dict(weights)
+                self.model = model.to(self.device).eval()
+        except (KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
+            raise CheckpointError(
+                f"the weights of {folder} do not fit the model of its settings: "
+                + str(error).partition("\n")[0]
+            ) from error
+
+    @functools.cached_property
+    def dataset(self) -> Dataset:
+        """The data set, on :attr:`device`.
+
+        Raises:
+            DataError: it is missing or broken.
+            CheckpointError: its features or classes do not fit the model.
+        """
+        data = load_dataset(self.config)
+        self._check_features(data.name, data.x)
+        outputs, classes = self.out_channels, data.num_classes
+        # Fewer classes than outputs are scored as well as all; a column of labels each is not.
+        if classes > outputs or (data.multi_label and classes != outputs):
+            raise CheckpointError(
+                f"the labels of {data.name} do not fit the model of {self._folder}: they have "
+                f"{classes} classes, the model has {outputs} outputs"
+            )
+        self._compare(data.name, checkpoint.contents(data))
+        return data.to(self.device)
+
+    @functools.cached_property
+    def inputs(self) -> tuple[Tensor, Graph]:
+        """Features and graph, on :attr:`device`; labels and splits need not be there.
+
+        Raises:
+            DataError: they are missing or broken.
+            CheckpointError: the features do not fit the model.
+        """
+        if "dataset" in self.__dict__:
+            return self.dataset.x, self.dataset.graph
+        name, graph, x = load_inputs(self.config)
+        self._check_features(name, x)
+        self._compare(name, checkpoint.input_contents(graph, x))
+        return aligned(x.to(self.device)), graph.to(self.device)
+
+    @property
+    def multi_label(self) -> bool:
+        """Whether a node may carry several labels."""
+        saved = self._about.get("multi_label")
+        return self.dataset.multi_label if saved is None else bool(saved)
+
+    def predict(self) -> Tensor:
+        """Returns the logits ``[N, C]`` of every node."""
+        x, graph = self.inputs
+        with numerics(self.config), torch.no_grad():
+            return run_model(self.config, self.model, x, graph)
+
+    def evaluate(self) -> dict[str, float]:
+        """Returns the train, val and test scores.
+
+        Raises:
+            TrainingError: a logit is not finite.
+        """
+        data = self.dataset
+        logits = self.predict()
+        if not bool(logits.isfinite().all()):
+            raise TrainingError(
+                f"the output of {self._folder} on {data.name} is not finite: "
+                + first_nonfinite(self.model, data.x, lambda: self.model(data.x, data.graph))
+            )
+        with numerics(self.config):
+            return metrics.Judge(data).scores(logits, final=True)
+
+    def _check_features(self, name: str, x: Tensor) -> None:
+        if x.shape[1] != self.in_channels:
+            raise CheckpointError(
+                f"the features of {name} do not fit the model of {self._folder}: they have "
+                f"{x.shape[1]} columns, the model takes {self.in_channels}"
+            )
+
+    def _compare(self, name: str, now: dict[str, str]) -> None:
+        before = self._about.get("contents")
+        if before is not None and (parts := checkpoint.changed_parts(before, now)):
+            log.info(
+                "%s has other %s than the data that %s was trained on", name, parts, self._folder
+            )
+
+
+def open_run(folder: str | Path, **overrides: object) -> SavedRun:
+    """Opens a saved run with its best weights.
 
     Args:
         folder: A run folder; with several seeds, that of one of them (``RUN/seed-0``).
-        **overrides: ``dataset`` and ``device``, where they differ from those of training.
+        **overrides: ``dataset``, ``features``, ``labels`` and ``device``, where they differ from
+            those of training.
 
     Raises:
         CheckpointError: the folder holds no run or its weights are broken.
@@ -120,7 +262,7 @@ def open_run(folder: str | Path, **overrides: object) -> Trainer:
             f"{folder} holds {len(seeds)} seeds; name one of them, for example "
             f"{shlex.quote(str(seeds[0]))}"
         )
-    # The settings of a seed lie one floor up.
+    # The settings of a seed are in the folder above.
     match = re.fullmatch(r"seed-(\d+)", folder.name)
     config = saved_config(folder.parent if match else folder)
     if match:
@@ -129,18 +271,7 @@ def open_run(folder: str | Path, **overrides: object) -> Trainer:
     config = replace(config, **{"device": "auto", **overrides})  # type: ignore[arg-type]
     if not weights.exists():
         raise CheckpointError(f"{folder} holds no {checkpoint.BEST}; train it first")
-    tensors, about = checkpoint.read_weights(weights)
-    trainer = Trainer(config)
-    trainer.load_weights(tensors)
-    before = about.get("contents")
-    if before is not None and (parts := checkpoint.changed_parts(before, trainer.contents)):
-        log.info(
-            "%s has other %s than the data that %s was trained on",
-            trainer.dataset.name,
-            parts,
-            folder,
-        )
-    return trainer
+    return SavedRun(folder, config, *checkpoint.read_weights(weights))
 
 
 def new_folder(config: TrainConfig, dataset: Dataset) -> Path:
@@ -178,7 +309,7 @@ def new_folder(config: TrainConfig, dataset: Dataset) -> Path:
 
 
 def remove_failed(folder: Path) -> None:
-    """Takes back a folder whose first epoch failed, so that nothing half-made stays."""
+    """Removes a folder whose first epoch failed, so that no incomplete run stays."""
     for path in dict.fromkeys((*seed_folders(folder), folder)):
         for name in (CONFIG, ENVIRONMENT, EPOCHS):
             (path / name).unlink(missing_ok=True)
@@ -186,16 +317,16 @@ def remove_failed(folder: Path) -> None:
 
 
 def portable(config: TrainConfig) -> TrainConfig:
-    """Makes paths whole, so that the run opens from every working directory."""
+    """Makes paths absolute, so that the run opens from every working directory."""
 
-    def whole(path: str) -> str:
+    def absolute(path: str) -> str:
         return str(Path(path).resolve()) if Path(path).is_file() else path
 
     return replace(
         config,
-        dataset=whole(config.dataset),
-        features=config.features and whole(config.features),
-        labels=config.labels and whole(config.labels),
+        dataset=absolute(config.dataset),
+        features=config.features and absolute(config.features),
+        labels=config.labels and absolute(config.labels),
     )
 
 
@@ -242,7 +373,7 @@ def append_text(path: Path, text: str) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a file whole, or leaves what was there.
+    """Writes a complete file, or leaves what was there.
 
     Raises:
         CheckpointError: it cannot be written.

@@ -96,7 +96,7 @@ def first_random(seed: int, device: torch.device) -> dict[str, Tensor]:
 
 @contextlib.contextmanager
 def drawing(state: dict[str, Tensor], device: torch.device, *, shared: bool) -> Iterator[None]:
-    """Draws random numbers from the generators of a run, whose states move on if nothing fails.
+    """Draws random numbers from the generators of a run; their states advance if nothing fails.
 
     Args:
         state: What :func:`first_random` returned; updated in place.
@@ -134,7 +134,7 @@ def _set_process_random(state: dict[str, Tensor], device: torch.device) -> None:
 class Initialising(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Draws the first weights of a model from the CPU generator of a run.
 
-    Modules draw theirs in place, from the generator of the process and without asking which.
+    Modules draw theirs in place, from the generator of the process and without a way to choose.
 
     Args:
         state: What :func:`first_random` returned; updated in place.

@@ -1,4 +1,4 @@
-"""Where the numbers of each epoch go beside the run folder: CSV, TensorBoard, or a logger of yours.
+"""Where else the numbers of each epoch go: CSV, TensorBoard, or a logger of the user.
 
 A logger has the three methods of Lightning's loggers that matter here, so those work as well.
 """
@@ -20,7 +20,7 @@ TENSORBOARD_FOLDER = "tensorboard"
 
 
 class Logger(Protocol):
-    """What :class:`~maxk.train.loop.Trainer` tells of its epochs."""
+    """What :class:`~maxk.train.loop.Trainer` calls after its epochs."""
 
     def log_hyperparams(self, params: dict[str, Any]) -> object:
         """Takes the settings, once, before the first epoch that is logged."""
@@ -33,7 +33,7 @@ class Logger(Protocol):
 
 
 class CSVLogger:
-    """One line an epoch in a CSV file, complete after every epoch.
+    """One line per epoch in a CSV file, complete after every epoch.
 
     Epochs that a continued run trains again replace their old lines.
 

@@ -16,15 +16,14 @@ from typing import Any, Self, SupportsIndex
 import torch
 from torch import Tensor
 
-from maxk.core.errors import CheckpointError, DataError, TrainingError
-from maxk.data.catalog import METRIC_NAMES
-from maxk.data.dataset import Dataset, Evaluator
+from maxk.core.errors import CheckpointError, TrainingError
+from maxk.data.dataset import SPLITS, Dataset
 from maxk.device.compiling import run_clock
 from maxk.measure.memory import peak_memory, reset_peak_memory
 from maxk.train import advice, metrics
 from maxk.train.checkpoint import changed_parts, contents, copied, on_cpu
 from maxk.train.config import TrainConfig
-from maxk.train.diagnosis import all_finite, first_fault
+from maxk.train.diagnosis import all_finite, first_nonfinite
 from maxk.train.isolation import drawing, first_random, numerics
 from maxk.train.loggers import Logger
 from maxk.train.setup import (
@@ -33,6 +32,7 @@ from maxk.train.setup import (
     k_at,
     load_dataset,
     resolve_device,
+    run_model,
     set_k,
     uncapturable,
 )
@@ -95,8 +95,8 @@ class Trainer:
 
     A run is that of its settings and data, whatever the process has set for itself: default dtype
     and device, float32 precision, autocast, inference mode. Each call puts back what it sets of
-    torch, also when it fails. Trainers in several threads are right and take turns, an epoch each;
-    to train at the same time, use processes.
+    torch, also when it fails. Trainers in several threads take turns, an epoch each, and give the
+    numbers of each alone; to train at the same time, use processes.
 
     Weights and dropout are drawn from a generator of the trainer, and that of the process stays as
     it is. On a GPU and under ``compile`` dropout can only draw from the generators of the process:
@@ -106,8 +106,8 @@ class Trainer:
     Args:
         config: The settings; ``seeds``, ``out``, ``resume`` and ``quiet`` play no part here.
         dataset: A loaded data set; by default the one that ``config`` names.
-        loggers: Told of every epoch, see :class:`~maxk.train.loggers.Logger`; Lightning's loggers
-            are such too.
+        loggers: Called after every epoch, see :class:`~maxk.train.loggers.Logger`; Lightning's
+            loggers work as well.
 
     Attributes:
         config: The settings.
@@ -119,7 +119,7 @@ class Trainer:
         loggers: A list that may be changed between epochs.
 
     Raises:
-        DeviceError: the device asked for cannot be used.
+        DeviceError: the requested device cannot be used.
         DataError: a split holds no nodes.
 
     Example:
@@ -140,7 +140,7 @@ class Trainer:
     ) -> None:
         self.config = config
         self.loggers = list(loggers)
-        self._greeted: list[Logger] = []
+        self._logged: list[Logger] = []
         self.device = resolve_device(config.device)
         self.history: list[Epoch] = []
         self.best: Best | None = None
@@ -154,13 +154,12 @@ class Trainer:
         config = self.config
         with advice.within_memory(config, dataset, self.device):
             self.dataset = _trainable(dataset).to(self.device)
-        self._nodes = _split_nodes(self.dataset)
-        self._labels = {name: self.dataset.y[nodes] for name, nodes in self._nodes.items()}
+        self._judge = metrics.Judge(self.dataset)
         reset_peak_memory(self.device)
         self._random = first_random(config.seed, self.device)
         self.model = build_model(config, self.dataset, self._random).to(self.device)
         self._forward = self._callable()
-        target = Target(self._nodes["train"], self._labels["train"])
+        target = Target(self._judge.nodes["train"], self._judge.labels["train"])
         self._step = Step(
             self.model, self._logits, target, lr=config.lr, weight_decay=config.weight_decay
         )
@@ -208,7 +207,7 @@ class Trainer:
         return stalled or self.epoch >= self.config.epochs
 
     @property
-    def sound(self) -> bool:
+    def weights_are_finite(self) -> bool:
         """Whether the weights are those of the last epoch, all of them finite."""
         return all_finite(self.model)
 
@@ -449,7 +448,7 @@ class Trainer:
             ) from error
 
     def __repr__(self) -> str:
-        config, metric = self.config, METRIC_NAMES[self.dataset.metric]
+        config, metric = self.config, metrics.METRICS[self.dataset.metric].title
         kept = "relu" if config.nonlinearity == "relu" else f"{config.nonlinearity} k={config.k}"
         text = (
             f"Trainer({config.model} {kept}, hidden {config.hidden}, layers {config.layers}, on "
@@ -463,17 +462,17 @@ class Trainer:
         return text + ")"
 
     def _log(self, record: Epoch) -> None:
-        """Tells the loggers of an epoch, and those that hear of the run first, its settings."""
+        """Passes an epoch to the loggers, and the settings to those that see their first epoch."""
         if not self.loggers:
             return
-        scores = {f"{n}_{self.dataset.metric}": getattr(record, n) for n in self._nodes}
-        told = {n: v for n, v in asdict(record).items() if v is not None and n not in self._nodes}
-        step = told.pop("epoch")
+        scores = {f"{n}_{self.dataset.metric}": getattr(record, n) for n in SPLITS}
+        values = {n: v for n, v in asdict(record).items() if v is not None and n not in SPLITS}
+        step = values.pop("epoch")
         for logger in self.loggers:
-            if not any(logger is known for known in self._greeted):
+            if not any(logger is known for known in self._logged):
                 logger.log_hyperparams({"dataset": self.dataset.name, **asdict(self.config)})
-                self._greeted.append(logger)
-            logger.log_metrics({"loss": told["loss"], **scores, **told}, step)
+                self._logged.append(logger)
+            logger.log_metrics({"loss": values["loss"], **scores, **values}, step)
 
     def _train(self) -> tuple[Tensor, dict[str, float]]:
         """Makes one step; returns the loss, on the device, and where the time went if measured."""
@@ -492,11 +491,7 @@ class Trainer:
             return self._logits()
 
     def _logits(self) -> Tensor:
-        if self.device.type != "cuda" or self.config.precision != "medium":
-            return self._forward(self.dataset.x, self.dataset.graph)
-        # Without the cache: a CUDA graph must not find weights cast before it was recorded.
-        with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
-            return self._forward(self.dataset.x, self.dataset.graph).float()
+        return run_model(self.config, self._forward, self.dataset.x, self.dataset.graph)
 
     def _capture_when_warm(self) -> None:
         """Records step and prediction as CUDA graphs, once the operations were seen and split."""
@@ -521,22 +516,16 @@ class Trainer:
     def _scores(self, logits: Tensor, *, final: bool = False) -> dict[str, float]:
         if not bool(logits.isfinite().all()):
             raise TrainingError(self._diverged("output of the model", math.nan, training=False))
-        judge: Evaluator = functools.partial(metrics.score, self.dataset.metric)
-        if self.dataset.evaluator is not None:
-            # Many tasks cost an evaluator on the CPU seconds; between epochs the same areas are
-            # taken on the device.
-            many = self.dataset.multi_label and self.dataset.metric == "roc_auc"
-            judge = metrics.quick_roc_auc if many and not final else self.dataset.evaluator
-        return {n: judge(logits[nodes], self._labels[n]) for n, nodes in self._nodes.items()}
+        return self._judge.scores(logits, final=final)
 
     def _diverged(self, what: str, value: float, *, training: bool) -> str:
         # The same dropout as in the pass that went wrong.
         self.model.train(training)
         x, graph = self.dataset.x, self.dataset.graph
-        with self._drawing():
-            fault = first_fault(self.model, x, lambda: self.model(x, graph))
+        with drawing(dict(self._random), self.device, shared=self._shared):
+            place = first_nonfinite(self.model, x, lambda: self.model(x, graph))
         return (
-            f"the {what} is {value} in epoch {self.epoch + 1}, so training stopped: {fault}; "
+            f"the {what} is {value} in epoch {self.epoch + 1}, so training stopped: {place}; "
             f"try a smaller --lr (it is {self.config.lr:g}), --norm layer or --scaling standard"
         )
 
@@ -556,8 +545,12 @@ class Trainer:
             yield
 
     def _drawing(self) -> contextlib.AbstractContextManager[None]:
-        shared = self.config.compile or self.device.type == "cuda"
-        return drawing(self._random, self.device, shared=shared)
+        return drawing(self._random, self.device, shared=self._shared)
+
+    @property
+    def _shared(self) -> bool:
+        """Whether dropout draws from the generators of the process."""
+        return self.config.compile or self.device.type == "cuda"
 
     def _clock(self) -> float:
         if self.device.type == "cuda":
@@ -571,12 +564,3 @@ def _trainable(dataset: Dataset) -> Dataset:
     held = {name: getattr(dataset, name) for name in names}
     made = {name: tensor.clone() for name, tensor in held.items() if tensor.is_inference()}
     return replace(dataset, **made) if made else dataset
-
-
-def _split_nodes(dataset: Dataset) -> dict[str, Tensor]:
-    masks = {"train": dataset.train_mask, "val": dataset.val_mask, "test": dataset.test_mask}
-    nodes = {name: mask.nonzero()[:, 0] for name, mask in masks.items()}
-    for name, indices in nodes.items():
-        if indices.numel() == 0:
-            raise DataError(f"{dataset.name}: the {name} split holds no nodes, so it has no score")
-    return nodes

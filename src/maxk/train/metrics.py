@@ -6,14 +6,18 @@ Scores are fractions in [0, 1]; higher is better.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from maxk.core.errors import DataError
+from maxk.data.catalog import METRIC_TITLES
+from maxk.data.dataset import Dataset, Evaluator
 
 
 def loss(logits: Tensor, y: Tensor) -> Tensor:
@@ -97,24 +101,32 @@ def _roc_auc(logits: Tensor, y: Tensor) -> Tensor:
     return (above / pairs.clamp(min=1) * defined).sum() / defined.sum()
 
 
-METRICS: dict[str, Callable[[Tensor, Tensor], float]] = {
-    "accuracy": accuracy,
-    "micro_f1": micro_f1,
-    "roc_auc": roc_auc,
+class Metric(NamedTuple):
+    """One way to score.
+
+    Attributes:
+        title: Its name for people.
+        score: The score as a number.
+        on_device: The score as a float64 scalar on the device; NaN where it is not defined.
+    """
+
+    title: str
+    score: Callable[[Tensor, Tensor], float]
+    on_device: Callable[[Tensor, Tensor], Tensor]
+
+
+#: By the names that data sets give them.
+METRICS = {
+    "accuracy": Metric(METRIC_TITLES["accuracy"], accuracy, _accuracy),
+    "micro_f1": Metric(METRIC_TITLES["micro_f1"], micro_f1, _micro_f1),
+    "roc_auc": Metric(METRIC_TITLES["roc_auc"], roc_auc, _roc_auc),
 }
 
 
 def score(metric: str, logits: Tensor, y: Tensor) -> float:
     """Returns the named score without keeping a graph for gradients."""
     with torch.no_grad():
-        return METRICS[metric](logits, y)
-
-
-_ON_DEVICE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "accuracy": _accuracy,
-    "micro_f1": _micro_f1,
-    "roc_auc": _roc_auc,
-}
+        return METRICS[metric].score(logits, y)
 
 
 def score_on_device(metric: str, logits: Tensor, y: Tensor) -> Tensor:
@@ -124,7 +136,7 @@ def score_on_device(metric: str, logits: Tensor, y: Tensor) -> Tensor:
     defined is NaN.
     """
     with torch.no_grad():
-        return _ON_DEVICE[metric](logits, y)
+        return METRICS[metric].on_device(logits, y)
 
 
 def quick_roc_auc(logits: Tensor, y: Tensor) -> float:
@@ -137,3 +149,44 @@ def quick_roc_auc(logits: Tensor, y: Tensor) -> float:
     if math.isnan(area):
         raise DataError("ROC AUC needs a positive and a negative node in each split, found none")
     return area
+
+
+class Judge:
+    """Scores logits on the splits of a data set.
+
+    Args:
+        dataset: On the device of the logits.
+
+    Attributes:
+        nodes: int64 node ids of ``train``, ``val`` and ``test``.
+        labels: Their labels.
+
+    Raises:
+        DataError: a split holds no nodes.
+    """
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
+        masks = {"train": dataset.train_mask, "val": dataset.val_mask, "test": dataset.test_mask}
+        self.nodes = {name: mask.nonzero()[:, 0] for name, mask in masks.items()}
+        for name, indices in self.nodes.items():
+            if indices.numel() == 0:
+                raise DataError(
+                    f"{dataset.name}: the {name} split holds no nodes, so it has no score"
+                )
+        self.labels = {name: dataset.y[indices] for name, indices in self.nodes.items()}
+
+    def scores(self, logits: Tensor, *, final: bool = False) -> dict[str, float]:
+        """Returns the score of each split.
+
+        Args:
+            logits: [N, C].
+            final: Whether an evaluator that the data set brings gives every score. Otherwise the
+                areas of many tasks, which cost it seconds on a CPU, are taken on the device.
+        """
+        data = self._dataset
+        judge: Evaluator = functools.partial(score, data.metric)
+        if data.evaluator is not None:
+            many = data.multi_label and data.metric == "roc_auc"
+            judge = quick_roc_auc if many and not final else data.evaluator
+        return {n: judge(logits[nodes], self.labels[n]) for n, nodes in self.nodes.items()}

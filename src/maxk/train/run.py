@@ -1,4 +1,4 @@
-"""A whole run: data, device, one or several seeds, and the folder that remembers all of it."""
+"""A complete run: data, device, one or several seeds, and the folder that records it."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def run(config: TrainConfig, watcher: Watcher | None = None) -> tuple[Path, dict
 
     Args:
         config: The settings. With ``resume``, those of :func:`maxk.train.folder.resumed_config`.
-        watcher: Told of every epoch.
+        watcher: Called for every epoch.
 
     Raises:
         Interrupted: a signal came.
@@ -147,7 +147,7 @@ def summarise(summaries: list[dict[str, Any]]) -> dict[str, Any]:
     for name in ("epochs", "best_epoch"):
         result[name] = [s[name] for s in summaries]
     if result["seconds_rest"] is not None:
-        # The parts of medians need not add up to the median of the whole.
+        # The parts of medians need not add up to the median of the sum.
         parts = result["seconds_select"] + result["seconds_aggregate"]
         result["seconds_rest"] = max(result["seconds_per_epoch"] - parts, 0.0)
     result["seeds"] = [s["seed"] for s in summaries]
@@ -187,7 +187,7 @@ def _run_seed(
     elif trainer.config.resume is not None:
         log.info("%s holds no checkpoint yet; training starts at the first epoch", folder)
     epochs = folder / EPOCHS
-    # Lines behind the checkpoint belong to epochs that are trained again.
+    # Lines after the checkpoint belong to epochs that are trained again.
     write_text(epochs, "".join(_line(e) for e in trainer.history))
     if not trainer.finished:
         watcher.on_start(trainer)
@@ -197,10 +197,10 @@ def _run_seed(
         try:
             record = trainer.train_epoch()
         except TrainingError:
-            if trainer.epoch and trainer.sound:
+            if trainer.epoch and trainer.weights_are_finite:
                 _save(trainer, folder)
             else:
-                # The best weights are not spoilt, and may be newer than those on disk.
+                # The best weights are intact, and may be newer than those on disk.
                 _save_best(trainer, folder)
             trainer.close_loggers("failed")
             raise
@@ -240,6 +240,9 @@ def _about(trainer: Trainer, epoch: int) -> dict[str, Any]:
         "nonlinearity": config.nonlinearity,
         "k": config.k,
         "epoch": epoch,
+        "in_channels": trainer.dataset.num_features,
+        "out_channels": trainer.dataset.num_classes,
+        "multi_label": trainer.dataset.multi_label,
         "contents": trainer.contents,
     }
 

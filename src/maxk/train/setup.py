@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -11,20 +12,16 @@ from torch import Tensor, nn
 
 from maxk.core.errors import CompileError, DeviceError
 from maxk.data.dataset import Dataset
-from maxk.data.load import load
-from maxk.nn import GCN, GIN, GraphSAGE
+from maxk.data.features import check_features, identity_features, scale_features
+from maxk.data.load import build_graph, check_counts, load, open_source
+from maxk.graph.graph import Graph
+from maxk.nn.models import MODELS
 from maxk.nn.nonlinearities import Activation
 from maxk.ops import dispatch
 from maxk.train.config import TrainConfig
 from maxk.train.isolation import Initialising, numerics
 
 log = logging.getLogger(__name__)
-
-_MODELS: dict[str, type[GraphSAGE] | type[GCN] | type[GIN]] = {
-    "sage": GraphSAGE,
-    "gcn": GCN,
-    "gin": GIN,
-}
 
 
 def load_dataset(config: TrainConfig) -> Dataset:
@@ -46,6 +43,25 @@ def load_dataset(config: TrainConfig) -> Dataset:
         )
 
 
+def load_inputs(config: TrainConfig) -> tuple[str, Graph, Tensor]:
+    """Loads name, graph and features of the data set that the settings name, without labels.
+
+    Raises:
+        DataError: it is unknown, missing or broken.
+    """
+    with numerics(config):
+        source = open_source(config.dataset, config.features)
+        nodes = check_counts(source)
+        if source.x is None:
+            x = identity_features(nodes)
+        else:
+            x = check_features(source.x, f"{source.origin}: {source.called('x')}")
+        graph = build_graph(
+            source, nodes, undirected=config.undirected, self_loops=config.self_loops
+        )
+        return source.name, graph, scale_features(x, config.scaling)
+
+
 def build_model(
     config: TrainConfig, dataset: Dataset, random: dict[str, Tensor] | None = None
 ) -> nn.Module:
@@ -56,14 +72,24 @@ def build_model(
         dataset: Its features and classes are the model's inputs and outputs.
         random: Generators of the run, which the weights are drawn from; by default torch's own.
     """
-    if random is not None:
-        with Initialising(random):
-            return build_model(config, dataset)
-    model: nn.Module = _MODELS[config.model](
-        dataset.x.shape[1],
+    drawing = contextlib.nullcontext() if random is None else Initialising(random)
+    with drawing:
+        return model_of_widths(config, dataset.num_features, dataset.num_classes)
+
+
+def model_of_widths(config: TrainConfig, in_channels: int, out_channels: int) -> nn.Module:
+    """Returns the model of the settings, with weights from torch's present seed.
+
+    Args:
+        config: The settings.
+        in_channels: Features of a node.
+        out_channels: Classes, or labels where a node may have several.
+    """
+    model: nn.Module = MODELS[config.model](
+        in_channels,
         config.hidden,
         config.layers,
-        dataset.num_classes,
+        out_channels,
         k=config.k,
         nonlinearity=config.nonlinearity,
         dropout=config.dropout,
@@ -75,9 +101,20 @@ def build_model(
     return model
 
 
+def run_model(
+    config: TrainConfig, forward: Callable[..., Tensor], x: Tensor, graph: Graph
+) -> Tensor:
+    """Returns the logits [N, C] in the precision of the settings."""
+    if x.device.type != "cuda" or config.precision != "medium":
+        return forward(x, graph)
+    # Without the cache: a CUDA graph must not find weights cast before it was recorded.
+    with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
+        return forward(x, graph).float()
+
+
 def compiled(model: nn.Module) -> Callable[..., Tensor]:
     """Returns the model through torch.compile; a failed compilation is a CompileError."""
-    # The compiler is imported only where it is asked for.
+    # The compiler is imported only where it is requested.
     from torch._dynamo.exc import TorchDynamoException
 
     inner = torch.compile(model)
@@ -86,10 +123,10 @@ def compiled(model: nn.Module) -> Callable[..., Tensor]:
         try:
             result: Tensor = inner(x, graph)
         except TorchDynamoException as error:
-            # Behind the first blank line torch says how to report a bug to it.
+            # After the first blank line torch says how to report a bug to it.
             reason = " ".join(str(error).partition("\n\n")[0].split())
             raise CompileError(
-                f"--compile failed: {reason}; mend that or leave the flag out"
+                f"--compile failed: {reason}; fix that or leave the flag out"
             ) from error
         return result
 
@@ -100,7 +137,7 @@ def resolve_device(name: str) -> torch.device:
     """Returns the device for ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
 
     Raises:
-        DeviceError: a GPU was asked for that this machine or this torch does not have.
+        DeviceError: a GPU was requested that this machine or this torch does not have.
     """
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if name == "cpu" or (name == "auto" and not count):
@@ -119,7 +156,7 @@ def resolve_device(name: str) -> torch.device:
 def uncapturable(dataset: Dataset, device: torch.device) -> str | None:
     """Returns why no CUDA graph can hold a step on this data and device, or None where one can."""
     if dataset.x.layout != torch.strided:
-        return "sparse features are compared with their last state in every step"
+        return "the graph of sparse features is checked for changes in every step"
     if problem := dispatch.cuda_problem(device):
         return f"the reference runs on {device}: {problem}"
     return None

@@ -5,7 +5,6 @@ There is one: the trainer makes it, and the benchmarks of epochs and ``maxk prof
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from maxk.device.compiling import run_clock
 from maxk.ops import dispatch
 from maxk.train import metrics
 
@@ -169,11 +169,11 @@ class Step:
     def _clock(self) -> float:
         if self._target.nodes.is_cuda:
             torch.cuda.synchronize(self._target.nodes.device)
-        return time.perf_counter()
+        return run_clock()
 
 
 class Captured:
-    """A call recorded once and replayed ever after: no launch gap, and nothing of Python.
+    """A call recorded once and then replayed: no launch gaps and no Python.
 
     What the call reads must stay where it is in memory, and its result is overwritten by the next
     replay. Recording runs nothing: parameters, moments and random state are as they were, and the

@@ -10,7 +10,7 @@ from maxk.bench.models import MODELS
 from maxk.bench.sweep.score import Score, Setting, Speed, devices, on_one_device
 from maxk.bench.sweep.verdict import FEWEST, LEVEL, Verdict
 from maxk.core.errors import DataError, MaxKError
-from maxk.data.catalog import METRIC_NAMES
+from maxk.train.metrics import METRICS
 
 _COLOURS = {
     "maxk": "#1f5fa8",
@@ -72,7 +72,7 @@ def dataset_figure(
     rows = 2 if speeds else 1
     page = Figure(figsize=(4.3 * len(fields) + 0.4, 3.3 * rows + 0.9), layout="constrained")
     axes: Any = page.subplots(rows, len(fields), squeeze=False, sharex="col")
-    metric = METRIC_NAMES[scores[0].metric]
+    metric = METRICS[scores[0].metric].title
     for column, field in enumerate(fields):
         selected = [v for v in verdicts if v.setting.field == field]
         _scores(axes[0][column], selected)
