@@ -28,6 +28,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="also run the tests marked huge, and many more examples of each property",
     )  # fmt: skip
 
+    parser.addoption(
+        "--boundscheck", action="store_true",
+        help="compile the CPU kernels so that an index outside an array raises IndexError",
+    )  # fmt: skip
+
 
 def choose_examples(long: bool) -> None:
     """The examples of properties: few that repeat exactly, or many."""
@@ -46,6 +51,11 @@ def pytest_configure(config: pytest.Config) -> None:
     choose_examples(config.getoption("--long"))
     # Every test starts from these random numbers.
     torch.manual_seed(0)
+    if config.getoption("--boundscheck"):
+        from maxk.device import cpu
+
+        # Its entries in the cache have names of their own.
+        cpu.check_bounds = True
     # One thread a worker where several run: two pools of spinning threads stop each other.
     threads = min(1 if hasattr(config, "workerinput") else 2, torch.get_num_threads())
     torch.set_num_threads(threads)

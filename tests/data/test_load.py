@@ -459,7 +459,7 @@ def test_faults_of_files_side_by_side_name_each_file(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=re.escape(f"{labels} holds 1.5 at node 2")):
         load(path)
     np.save(tmp_path / "g.labels.npy", np.zeros(4))
-    refused(path, "g.labels.npy and g.labels.csv both lie beside it; keep one")
+    refused(path, "g.labels.npy and g.labels.csv are both next to it; keep one")
 
 
 def test_a_matrix_market_file_with_labels_beside_it(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ class Dataset:
 
     Attributes:
         name: How reports call it.
-        graph: N x N; edges as the loader was asked to make them.
+        graph: N x N; edges as the caller of the loader requested.
         x: Features, float32 [N, F]; dense, or ``torch.sparse_csr`` where the source is sparse.
         y: Labels. Single-label: int64 [N], classes 0..C-1, -1 for an unlabelled node.
             Multi-label: float32 [N, C] of 0 and 1, a row with NaN for an unlabelled node.
@@ -145,7 +145,7 @@ class Dataset:
             raise DataError(f"{self.name}: y holds {y[tuple(place)].item()} at {where}; {allowed}")
 
     def _drop_unlabelled(self) -> None:
-        """Takes nodes without a label out of the masks, and says so in the notes."""
+        """Take nodes without a label out of the masks, and say so in the notes."""
         unlabelled = ~self.labelled
         if not bool(unlabelled.any()):
             return

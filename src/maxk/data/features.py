@@ -19,7 +19,7 @@ SCALINGS: tuple[Scaling, ...] = ("none", "row", "standard")
 
 
 def check_scaling(scaling: str) -> Scaling:
-    """Returns ``scaling`` if it is one of the three."""
+    """Return ``scaling`` if it is one of the three."""
     for known in SCALINGS:
         if scaling == known:
             return known
@@ -27,7 +27,7 @@ def check_scaling(scaling: str) -> Scaling:
 
 
 def check_features(raw: NDArray[Any] | Tensor, what: str) -> Tensor:
-    """Makes float32 features [N, F] of any numbers; a torch.sparse_csr tensor stays sparse.
+    """Make float32 features [N, F] of any numbers; a torch.sparse_csr tensor stays sparse.
 
     Raises:
         DataError: the array holds no numbers, has no columns, or holds NaN or infinity.
@@ -60,7 +60,7 @@ def check_features(raw: NDArray[Any] | Tensor, what: str) -> Tensor:
 
 
 def scale_features(x: Tensor, scaling: Scaling) -> Tensor:
-    r"""Scales features.
+    r"""Scale features.
 
     Args:
         x: float32 [N, F], dense or torch.sparse_csr.
@@ -91,14 +91,14 @@ def scale_features(x: Tensor, scaling: Scaling) -> Tensor:
 
 
 def identity_features(nodes: int) -> Tensor:
-    """One column a node, torch.sparse_csr: a linear layer on it learns a vector for each node."""
+    """One column per node, torch.sparse_csr: a linear layer on it learns a vector for each node."""
     ids = torch.arange(nodes + 1, device="cpu")
     ones = torch.ones(nodes, dtype=torch.float32, device="cpu")
     return sparse_tensor(ids, ids[:-1], ones, (nodes, nodes))
 
 
 def sparse_tensor(crow: Tensor, column: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
-    """A torch.sparse_csr matrix, without torch's once-a-process remark that it is a beta."""
+    """A torch.sparse_csr matrix, without the beta warning that torch gives once per process."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support")
         return torch.sparse_csr_tensor(

@@ -17,19 +17,19 @@ _LIKE_SPLIT = re.compile(r"(^|_)(train|val|valid|validation|test|splits?|folds?|
 
 
 def pick(names: Mapping[str, object], known: Iterable[str], path: Path) -> str | None:
-    """Returns the one of some known names that a file holds, or None.
+    """Return the one of some known names that a file holds, or None.
 
     Raises:
         DataError: it holds two of them.
     """
-    found = [name for name in known if name in names]
-    if len(found) > 1:
-        raise DataError(f"{path}: holds {' and '.join(found)}; keep one")
-    return found[0] if found else None
+    present = [name for name in known if name in names]
+    if len(present) > 1:
+        raise DataError(f"{path}: holds {' and '.join(present)}; keep one")
+    return present[0] if present else None
 
 
 def mask_names(mask: str) -> tuple[str, ...]:
-    """Returns what a mask, such as ``val_mask``, may be called, or the node ids in its place."""
+    """Return what a mask, such as ``val_mask``, may be called, or the node ids in its place."""
     words = [word for word, part in _PARTS.items() if mask == f"{part}_mask"]
     after = [f"{word}_{kind}" for word in words for kind in (*_IDS, *_MASKS)]
     return (*after, *(f"{kind}_{word}" for word in words for kind in ("idx", "mask")))
@@ -41,7 +41,7 @@ def holds_ids(name: str) -> bool:
 
 
 def check_unread(names: Iterable[str], path: Path) -> str | None:
-    """Returns a note about the arrays that nothing read, or None where there are none.
+    """Return a note about the arrays that nothing read, or None where there are none.
 
     Raises:
         DataError: one of them looks like a split.

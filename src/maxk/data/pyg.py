@@ -12,7 +12,7 @@ import torch
 from maxk.core.errors import DataError
 from maxk.data.catalog import Entry, needs
 from maxk.data.dataset import MASKS
-from maxk.data.remote import contents, explain, impatient, verify
+from maxk.data.remote import contents, explain, timeout, verify
 from maxk.data.source import Source
 from maxk.graph.files import Edges
 
@@ -26,13 +26,13 @@ SPARSE_SHARE = 0.05
 
 
 def read_pyg(entry: Entry, root: Path) -> Source:
-    """Loads a data set by its class of ``torch_geometric.datasets``, which fetches it if need be.
+    """Load a data set by its class of ``torch_geometric.datasets``, which fetches it if need be.
 
-    The files lie in ``root/CLASS``, as in PyG's own examples, so earlier downloads are found.
+    The files are in ``root/CLASS``, as in PyG's own examples, so earlier downloads are found.
 
     Args:
-        entry: its row in the catalog.
-        root: the data folder.
+        entry: Its row in the catalog.
+        root: The data folder.
 
     Raises:
         DataError: PyG is not installed; the files cannot be fetched; a file is damaged; or the
@@ -48,7 +48,7 @@ def read_pyg(entry: Entry, root: Path) -> Source:
     loader = getattr(datasets, entry.loader)
     calls = [{"split": part} for part in entry.parts] or [{}]
     try:
-        with impatient(), torch.device("cpu"), warnings.catch_warnings():
+        with timeout(), torch.device("cpu"), warnings.catch_warnings():
             warnings.filterwarnings("error", message="Weights only load failed")
             if entry.archive is not None and entry.missing(root):
                 _fetch(entry, root)
@@ -71,7 +71,7 @@ def read_pyg(entry: Entry, root: Path) -> Source:
 
 
 def _fetch(entry: Entry, root: Path) -> None:
-    """Puts the archive where the class unpacks it, so that it can be checked before."""
+    """Put the archive where the class unpacks it, so that it can be checked before."""
     from torch_geometric.data import download_url
 
     path = root / str(entry.archive)

@@ -44,21 +44,21 @@ class Source:
     """Raw material of a data set.
 
     Attributes:
-        name: the data set's name.
-        origin: what an error message names: a path, or the name.
-        edges: edges as stored.
+        name: The data set's name.
+        origin: What an error message names: a path, or the name.
+        edges: Edges as stored.
         x: features, a dense array or a torch.sparse_csr tensor, or None.
         y: labels, or None.
         masks: ``train_mask``, ``val_mask``, ``test_mask`` as far as given.
-        num_classes: the class count where the source says it.
-        metric: the metric where the source names one.
-        where: the files of ``x``, ``y`` and the masks that come from files of their own.
-        names: what ``x``, ``y`` and the masks are called in the file.
-        text: the edge list whose lines an error may name, or None.
-        evaluator: the source's own scorer of logits and labels, or None.
-        stored_once: whether the source says that it holds one direction of undirected edges.
-        notes: remarks for the user.
-        counted: parts from text whose first row is 0, 1, 2, ...: perhaps a header that numbers the
+        num_classes: The class count where the source says it.
+        metric: The metric where the source names one.
+        where: The files of ``x``, ``y`` and the masks that come from files of their own.
+        names: What ``x``, ``y`` and the masks are called in the file.
+        text: The edge list whose lines an error may name, or None.
+        evaluator: The source's own scorer of logits and labels, or None.
+        stored_once: Whether the source says that it holds one direction of undirected edges.
+        notes: Remarks for the user.
+        counted: Parts from text whose first row is 0, 1, 2, ...: perhaps a header that numbers the
             columns.
     """
 
@@ -86,21 +86,21 @@ class Source:
 def read_source(
     path: Path, features: str | Path | None = None, labels: str | Path | None = None
 ) -> Source:
-    """Reads a data set from a file and the files beside it.
+    """Read a data set from a file and the files next to it.
 
     A ``.npz`` holds everything: edges as in :func:`maxk.graph.files.npz_edges`, features ``x``,
     labels ``y``, and ``train_mask``, ``val_mask``, ``test_mask``, bool [N] or [N, S]; the names of
     PyG, OGB and DGL for them (:mod:`maxk.data.names`) do as well, also node ids as ``train_idx``.
-    Beside an edge list or MatrixMarket file ``NAME.txt`` lie
+    Next to an edge list or MatrixMarket file ``NAME.txt`` are
     ``NAME.features.npy``, ``NAME.labels.npy`` and, if there is a split, ``NAME.train_mask.npy``,
     ``NAME.val_mask.npy``, ``NAME.test_mask.npy``; ``.csv``, ``.tsv`` and ``.txt`` (also gzipped)
     do as well, one row per node in the order of the ids; a column of ids needs a header that says
     so, see :func:`maxk.graph.files.read_table`.
 
     Args:
-        path: the graph or data set file.
-        features: file to read features from, in place of what is found.
-        labels: file to read labels from, in place of what is found.
+        path: The graph or data set file.
+        features: File to read features from, instead of the one next to the graph.
+        labels: File to read labels from, instead of the one next to the graph.
 
     Raises:
         DataError: a file is missing, broken or ambiguous.
@@ -112,15 +112,15 @@ def read_source(
         source.text = path if graph_kind(path) in TEXT_SUFFIXES else None
         source.notes += source.edges.notes
         for part, word in SIDE_FILES.items():
-            found = _beside(path, word)
-            if found is not None:
-                _take(source, part, found)
+            side_file = _side_file(path, word)
+            if side_file is not None:
+                _take(source, part, side_file)
     replace_parts(source, features, labels)
     return source
 
 
 def replace_parts(source: Source, features: str | Path | None, labels: str | Path | None) -> None:
-    """Reads features or labels from files of their own, in place of what a source brought.
+    """Read features or labels from files of their own, instead of those that a source holds.
 
     Raises:
         DataError: a file is missing or broken.
@@ -238,20 +238,20 @@ def _stem(path: Path) -> str:
     return Path(name).stem
 
 
-def _beside(path: Path, word: str) -> Path | None:
+def _side_file(path: Path, word: str) -> Path | None:
     """The one file that carries a part of the data set, or None."""
     names = [path.with_name(f"{_stem(path)}.{word}{suffix}") for suffix in SIDE_SUFFIXES]
-    found = [name for name in names if name.is_file() and name != path]
-    if len(found) > 1:
+    files = [name for name in names if name.is_file() and name != path]
+    if len(files) > 1:
         raise DataError(
-            f"{path}: {' and '.join(name.name for name in found)} both lie beside it; "
+            f"{path}: {' and '.join(name.name for name in files)} are both next to it; "
             "keep one, or name the one to read"
         )
-    return found[0] if found else None
+    return files[0] if files else None
 
 
 def _take(source: Source, part: str, path: Path) -> None:
-    """Reads one part of a data set from its own file."""
+    """Read one part of a data set from its own file."""
     if part in source.counted:
         source.counted.remove(part)
     if path.suffix == ".npy":

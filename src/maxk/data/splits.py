@@ -26,7 +26,7 @@ RARE = 5
 
 @dataclass(frozen=True)
 class Split:
-    """Three bool masks [N] and what there is to say about them."""
+    """Three bool masks [N] and the notes about them."""
 
     train: Tensor
     val: Tensor
@@ -35,7 +35,7 @@ class Split:
 
 
 def choose_split(source: Source, labels: Labels, split: int | None) -> Split:
-    """Takes one split out of the source's masks.
+    """Take one split out of the source's masks.
 
     Masks are bool (or 0 and 1), [N] or [N, S] for S splits. Unlabelled nodes are taken out. Masks
     that overlap stay as they are, with a note that counts the common nodes.
@@ -104,17 +104,18 @@ def make_split(
     train: int | float = 0.6,
     val: int | float = 0.2,
 ) -> Split:
-    """Draws a split of the labelled nodes with scikit-learn's ``train_test_split``.
+    """Draw a split of the labelled nodes with scikit-learn's ``train_test_split``.
 
-    Single-label splits are stratified: each class is parted alike; classes of fewer than five nodes
-    are parted together with the largest class. Multi-label splits are plain random ones.
+    Single-label splits are stratified: each class is split in the same shares; classes of fewer
+    than five nodes are split together with the largest class. Multi-label splits are plain random
+    ones.
 
     Args:
-        labels: checked labels.
-        seed: same seed, same split.
-        origin: what an error message names.
-        train: share or count of labelled nodes in the training set.
-        val: share or count in the validation set; the rest is the test set.
+        labels: Checked labels.
+        seed: Same seed, same split.
+        origin: What an error message names.
+        train: Share or count of labelled nodes in the training set.
+        val: Share or count in the validation set; the rest is the test set.
 
     Raises:
         DataError: fewer than three nodes are labelled.
@@ -157,7 +158,7 @@ def make_split(
 
 
 def _strata(y: NDArray[np.int64]) -> NDArray[np.int64] | None:
-    """Classes to part alike, or None where there are too few nodes for that."""
+    """Classes to stratify by, or None where there are too few nodes for that."""
     counts = np.bincount(y)
     largest = int(counts.argmax())
     if counts[largest] < RARE:

@@ -36,8 +36,8 @@ class Graph:
     """
 
     __slots__ = (
-        "_adjacencies", "_csr", "_filled", "_looked_at", "_loops", "_order_kept", "_weight",
-        "_weighted",
+        "_adjacencies", "_complete", "_csr", "_filled", "_looked_at", "_loops", "_order_kept",
+        "_weight", "_weighted",
     )  # fmt: skip
 
     def __init__(
@@ -55,6 +55,7 @@ class Graph:
         self._order_kept = order_kept
         self._loops = loops  # self-loops of weight 1 behind the caller's edges
         self._filled: Graph | None = None
+        self._complete = False  # known to lack no self-loop
         self._adjacencies: dict[tuple[str, torch.dtype], Adjacency] = {}
         # Scales of the symmetric normalisation with the weights that they were made of.
         self._weighted: dict[torch.dtype, tuple[Tensor, Adjacency]] = {}
@@ -251,23 +252,30 @@ class Graph:
                 "self-loops need a square graph, got "
                 f"{self.num_src} source and {self.num_dst} target nodes; use reduce='mean' or 'sum'"
             )
+        if self._complete:
+            return self
         if self._filled is None:
             if torch.compiler.is_compiling():
                 raise RuntimeError(
                     "self-loops cannot be filled inside torch.compile; call "
                     "graph.prepare('gcn') once before the compiled function"
                 )
-            self._filled = self._fill()
+            filled = self._fill()
+            if filled is None:
+                self._complete = True  # a graph that held itself would live until a collection
+                return self
+            self._filled = filled
         return self._filled
 
-    def _fill(self) -> Graph:
+    def _fill(self) -> Graph | None:
+        """The graph with the missing self-loops; None where none is missing."""
         weighted = self._weight is not None
         if weighted not in self._csr.filled:
             # Kept beside the rows, so that other weights on the same edges sort nothing again.
             self._csr.filled[weighted] = make(lambda: self._fill_rows(keep_order=weighted))
         csr = self._csr.filled[weighted]
         if csr is None:
-            return self
+            return None
         loops = csr.num_edges - self.num_edges
         return Graph(csr, self._weight, order_kept=weighted, loops=loops)
 

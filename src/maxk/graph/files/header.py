@@ -36,17 +36,17 @@ _ALLOWED = (
 
 
 def plain(name: str) -> str:
-    """Returns a column's name without case, blanks and punctuation: ``Node_1`` is ``node1``."""
+    """Return a column's name without case, blanks and punctuation: ``Node_1`` is ``node1``."""
     return re.sub(r"[\W_]+", "", name.lower())
 
 
 def role(name: str) -> Role | None:
-    """Returns what a column of an edge list holds by its name, or None."""
+    """Return what a column of an edge list holds by its name, or None."""
     return next((role for role, names in NAMES.items() if plain(name) in names), None)
 
 
 def edge_roles(names: Sequence[str], where: str) -> tuple[Role, ...]:
-    """Returns what each column of an edge list holds.
+    """Return what each column of an edge list holds.
 
     Args:
         names: The names in the header, from left to right.
@@ -57,19 +57,19 @@ def edge_roles(names: Sequence[str], where: str) -> tuple[Role, ...]:
     """
     roles: list[Role] = []
     for name in names:
-        found = role(name)
-        if found is None:
+        part = role(name)
+        if part is None:
             raise DataError(
                 f"{where}: the header names a column {name!r}, but {_ALLOWED}; delete or rename "
                 "the column"
             )
-        if found != "row" and found in roles:
-            first = names[roles.index(found)]
+        if part != "row" and part in roles:
+            first = names[roles.index(part)]
             raise DataError(
-                f"{where}: the header names two {found} columns, {first!r} and {name!r}; "
+                f"{where}: the header names two {part} columns, {first!r} and {name!r}; "
                 "delete or rename one"
             )
-        roles.append(found)
+        roles.append(part)
     for needed in ("source", "target"):
         if needed not in roles:
             named = ", ".join(map(repr, names))

@@ -1,4 +1,4 @@
-"""Which format a file has, and the two doors: read any, write any."""
+"""Which format a file has; read and write any of them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PICKLE_SUFFIXES = (".pt", ".pth", ".pkl", ".pickle")
 
 
 def load_graph(path: str | Path) -> Graph:
-    """Reads a graph file.
+    """Read a graph file.
 
     Args:
         path: ``.npz`` (``edge_index`` or ``indptr`` and ``indices``), an edge list (``.txt``,
@@ -74,12 +74,12 @@ def load_graph(path: str | Path) -> Graph:
 
 
 def save_graph(graph: Graph, path: str | Path) -> None:
-    """Writes a graph; the file appears whole or not at all.
+    """Write a graph; the file appears whole or not at all.
 
     Args:
-        graph: any graph. An edge list cannot say how many nodes there are, so isolated nodes with
+        graph: Any graph. An edge list cannot say how many nodes there are, so isolated nodes with
             the largest ids are lost in it; ``.npz`` and ``.mtx`` keep everything.
-        path: as in :func:`load_graph`. Edges are written in CSR order. In ``.mtx`` rows are
+        path: As in :func:`load_graph`. Edges are written in CSR order. In ``.mtx`` rows are
             targets, as in :meth:`Graph.from_scipy`.
 
     Raises:
@@ -106,7 +106,7 @@ def save_graph(graph: Graph, path: str | Path) -> None:
 
 
 def graph_kind(path: Path) -> str:
-    """Suffix that decides how a graph file is read; ``.gz`` in front of which is seen through."""
+    """Suffix that decides how a graph file is read, without ``.gz``."""
     kind = text_kind(path)
     if kind in PICKLE_SUFFIXES:
         raise DataError(
@@ -134,7 +134,7 @@ def read_edges(path: Path) -> Edges:
 
 @contextmanager
 def _whole_file(path: Path) -> Iterator[IO[bytes]]:
-    """Opens a temporary file beside ``path`` and renames it when all went well."""
+    """Open a temporary file next to ``path`` and rename it when all went well."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as stream:

@@ -67,7 +67,7 @@ def read_matrix_market(path: Path) -> Edges:
 
 @contextmanager
 def _open(path: Path) -> Iterator[IO[bytes]]:
-    """Opens a file, gzipped or not, after the byte order mark that an editor may put in front."""
+    """Open a file, gzipped or not, after the byte order mark that an editor may put in front."""
     opened: Any = gzip.open if path.suffix.lower() == ".gz" else open
     with opened(path, "rb") as stream:
         if stream.read(len(codecs.BOM_UTF8)) != codecs.BOM_UTF8:
@@ -78,7 +78,7 @@ def _open(path: Path) -> Iterator[IO[bytes]]:
 class _Careful:
     """A stream that SciPy's parser reads to its end and no further.
 
-    The parser looks for the end of a line with C's string functions: behind a last line without
+    The parser looks for the end of a line with C's string functions: after a last line without
     one, and at a null byte, it reads memory that is not its own.
     """
 
@@ -98,18 +98,18 @@ class _Careful:
 
 
 def _check_size(path: Path, entries: int) -> None:
-    """Raises DataError where a file is too short for what it declares, or memory is."""
+    """Raise DataError where a file is too short for what it declares, or memory is."""
     size = path.stat().st_size * (DEFLATE_RATIO if path.suffix.lower() == ".gz" else 1)
     if entries * SHORTEST_ENTRY > size + SHORTEST_ENTRY:
         raise DataError(
             f"{path}: declares {entries} entries, but holds no more than {size // SHORTEST_ENTRY}"
         )
-    # Entries of a symmetric file stand for two.
+    # An entry of a symmetric file becomes two.
     check_room(2 * ENTRY_BYTES * entries, f"{path}: a matrix of {entries} entries")
 
 
 def write_matrix_market(graph: Graph, stream: IO[bytes]) -> None:
-    """Writes entry (target, source) for each edge."""
+    """Write entry (target, source) for each edge."""
     from scipy.io import mmwrite
     from scipy.sparse import coo_array
 

@@ -78,7 +78,7 @@ def read_npy(path: Path) -> NDArray[Any]:
 
 
 def npz_edges(arrays: dict[str, NDArray[Any]], path: Path) -> Edges:
-    """Takes the edges out of the arrays of an ``.npz`` file; the others stay.
+    """Take the edges out of the arrays of an ``.npz`` file; the others stay.
 
     Edges are ``edge_index`` [2, E]; or ``indptr`` [M + 1] and ``indices`` [E] with the sources of
     each target, as :func:`save_graph` writes them; or a csr, csc or coo matrix ``A[target,
@@ -171,7 +171,7 @@ def _scipy_edges(arrays: dict[str, NDArray[Any]], path: Path) -> Edges:
 
 
 def scalar(arrays: dict[str, NDArray[Any]], name: str, path: Path) -> int | None:
-    """Takes a count >= 0, stored as a single number, out of the arrays; None where it is absent."""
+    """Take a count >= 0, stored as a single number, out of the arrays; None where it is absent."""
     if name not in arrays:
         return None
     value = arrays.pop(name)
@@ -184,7 +184,7 @@ def scalar(arrays: dict[str, NDArray[Any]], name: str, path: Path) -> int | None
 
 
 def check_indptr(indptr: NDArray[Any], count: int, what: str) -> None:
-    """Raises DataError where CSR row boundaries do not fit ``count`` entries."""
+    """Raise DataError where CSR row boundaries do not fit ``count`` entries."""
     steps = np.diff(indptr.astype(np.int64))
     if indptr[0] != 0 or indptr[-1] != count or (steps.size and steps.min() < 0):
         raise DataError(
@@ -209,13 +209,13 @@ def _ids(arrays: dict[str, NDArray[Any]], name: str, path: Path) -> NDArray[Any]
 def _weights(
     arrays: dict[str, NDArray[Any]], names: tuple[str, ...], count: int, path: Path
 ) -> Tensor | None:
-    """Takes the edge weights out of the arrays, under the one of these names that is there."""
-    found = [name for name in names if name in arrays]
-    if not found:
+    """Take the edge weights out of the arrays, under the one of these names that is there."""
+    present = [name for name in names if name in arrays]
+    if not present:
         return None
-    if len(found) > 1:
-        raise DataError(f"{path}: holds {' and '.join(found)}; keep one")
-    (name,) = found
+    if len(present) > 1:
+        raise DataError(f"{path}: holds {' and '.join(present)}; keep one")
+    (name,) = present
     values = arrays.pop(name)
     if name == "edge_attr" and values.dtype.kind in "iub" and values.shape[:1] == (count,):
         raise DataError(
@@ -262,7 +262,7 @@ def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
 
 
 def _check_header(stream: IO[bytes], size: int, what: str) -> None:
-    """Raises DataError where an array's declared dtype or shape cannot be what is stored.
+    """Raise DataError where an array's declared dtype or shape cannot be what is stored.
 
     Raises ValueError where the header itself cannot be read.
     """

@@ -41,7 +41,7 @@ WRITTEN_LINES = 1 << 16
 
 #: Characters of a line. A gzipped megabyte may hold a line of a gigabyte.
 LONGEST_LINE = 1 << 26
-#: Lines after which it is asked whether the numbers so far leave room for more.
+#: Lines after which the numbers so far are compared with the free memory.
 ROOM_LINES = 1 << 18
 
 _INTEGER = re.compile(r"[+-]?\d+")
@@ -52,7 +52,7 @@ _FIELDS: dict[Role, str] = {"source": "i8", "target": "i8", "weight": "f8", "row
 
 
 def text_kind(path: Path) -> str:
-    """Last suffix in lower case, with ``.gz`` taken off."""
+    """Last suffix in lower case, with ``.gz`` removed."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes and suffixes[-1] == ".gz":
         suffixes.pop()
@@ -89,7 +89,7 @@ class _Layout:
         return self.trailing or self.quoted
 
     def clean(self, line: str) -> str:
-        """Returns a line without its comment, quotes and closing delimiter."""
+        """Return a line without its comment, quotes and closing delimiter."""
         content = line.split("#", 1)[0].replace('"', "").rstrip()
         return content.removesuffix(self.delimiter or "") if self.trailing else content
 
@@ -101,8 +101,8 @@ def read_edge_list(path: Path) -> Edges:
     are skipped. The first line may be a header, whose names then say which column is which, in any
     case and order: source (src, from, u, node1), target (dst, to, v, node2), weight (w). Columns
     called id, index or nothing, as pandas and R write them, number the rows and are not read. The
-    last comment above the edges is a header too where it names both ends, and nothing else stands
-    in it.
+    last comment above the edges is a header too where it names both ends, and holds nothing
+    else.
 
     Raises:
         DataError: names ``file:line`` of the first line that is no edge, or of a header that names
@@ -209,7 +209,7 @@ def line_of(path: Path, row: int) -> int:
 
 @contextmanager
 def _open_text(path: Path) -> Iterator[IO[str]]:
-    """Opens a text file, gzipped or not; damage on the way is a DataError."""
+    """Open a text file, gzipped or not; damage on the way is a DataError."""
     check_file(path)
     try:
         # A spreadsheet may put a byte order mark in front.
@@ -262,7 +262,7 @@ def _delimiter(content: str) -> str | None:
 
 
 def _layout(path: Path) -> _Layout | None:
-    """Finds the first line of numbers; None where the file holds none."""
+    """Find the first line of numbers; None where the file holds none."""
     names: list[str] | None = None
     header = 0
     comment: tuple[int, str] = (0, "")
@@ -278,9 +278,13 @@ def _layout(path: Path) -> _Layout | None:
             if names is None and is_header(_names(line.split("#", 1)[0], delimiter)):
                 names, header = _names(line.split("#", 1)[0], delimiter), skip + 1
                 continue
-            told = _names(comment[1], _delimiter(comment[1]))
-            if names is None and len(told) == len(fields) and is_edge_header(told):
-                header, names = comment[0], told
+            comment_names = _names(comment[1], _delimiter(comment[1]))
+            if (
+                names is None
+                and len(comment_names) == len(fields)
+                and is_edge_header(comment_names)
+            ):
+                header, names = comment[0], comment_names
             # A closing delimiter in the header alone is a last column without a name.
             trailing = delimiter is not None and fields[-1] == ""
             if names is not None and trailing:
@@ -315,7 +319,7 @@ def _split(line: str, delimiter: str | None) -> list[str]:
 
 
 def _parse(path: Path, layout: _Layout, dtype: Any, kinds: tuple[Kind, ...]) -> NDArray[Any]:
-    """Parses the numbers with NumPy's C reader; a second, slow pass finds the line of a fault."""
+    """Parse the numbers with NumPy's C reader; a second, slow pass finds the line of a fault."""
     structured = np.dtype(dtype).names is not None
     row_bytes = np.dtype(dtype).itemsize * (1 if structured else layout.columns)
     with _open_text(path) as stream, warnings.catch_warnings():
@@ -365,7 +369,7 @@ def _fits(integer: str) -> bool:
 
 
 def write_edge_list(graph: Graph, stream: IO[bytes], delimiter: str) -> None:
-    """Writes one edge a line under a header, in CSR order."""
+    """Write one edge a line under a header, in CSR order."""
     columns = list(graph.edge_index().cpu())
     names, formats = ["source", "target"], ["%d", "%d"]
     if graph.weight is not None:
