@@ -23,7 +23,7 @@ def test_a_broken_install_is_told_with_its_cure(
             listed = json.loads(capsys.readouterr().out)["problems"]
         finally:
             settings.cache_clear()
-        what = f"problem: the folder {folder} cannot be written"
+        what = "problem: compiled kernels cannot be kept"
         assert (what in shown) == told
         assert ("cure: set MAXK_CACHE_DIR to a folder that you may write" in shown) == told
         assert [problem["cure"].split()[1] for problem in listed] == ["MAXK_CACHE_DIR"] * told
