@@ -18,6 +18,7 @@ from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from maxk.core.errors import DataError
+from maxk.core.files import write_file
 
 T = TypeVar("T")
 
@@ -219,7 +220,7 @@ def to_csv(rows: Iterable[Mapping[str, Any]], names: Sequence[str]) -> str:
 def _write_text(path: Path, text: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        write_file(path, text.encode())
     except OSError as error:
         raise _unwritable(path, error) from error
 
