@@ -71,7 +71,8 @@ def export_pyg(model: nn.Module, path: str | Path) -> tuple[Path, Path]:
             f"path must end in .safetensors, got {path}; for example model.safetensors"
         )
     settings = json.dumps(_settings(model))
-    weights = {name: t.detach().cpu().contiguous() for name, t in model.state_dict().items()}
+    # Tensors of a file share no memory, as tied weights do.
+    weights = {name: t.detach().cpu().clone() for name, t in model.state_dict().items()}
     code = path.with_suffix(".py")
     path.parent.mkdir(parents=True, exist_ok=True)
     save_file(weights, path, metadata={exported.KEY: settings})

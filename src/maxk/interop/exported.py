@@ -133,9 +133,13 @@ class _GIN(nn.Module):
 
 
 def _largest(h: Tensor, k: int) -> Tensor:
-    """Keeps the k largest entries of every row, of equal ones the first."""
-    columns = h.detach().sort(dim=1, descending=True, stable=True).indices[:, :k]
-    return torch.zeros_like(h).scatter(1, columns, h.gather(1, columns))
+    """Keeps the k largest entries of every row, of equal ones the first; NaN is the largest."""
+    rows, nan = h.detach(), h.isnan()
+    least = rows.topk(k, dim=1).values[:, -1:]
+    larger = (rows > least) | (nan & ~least.isnan())
+    equal = (rows == least) | (nan & least.isnan())
+    missing = k - larger.sum(1, keepdim=True)
+    return h.where(larger | (equal & (equal.cumsum(1) <= missing)), 0.0)
 
 
 def load(path: str | Path) -> Network:
