@@ -99,7 +99,10 @@ class Network(nn.Module):
             edge_index, edge_weight = gcn_norm(
                 edge_index, edge_weight, x.shape[0], dtype=self.lin_in.weight.dtype
             )
-        h = x @ self.lin_in.weight.t() + self.lin_in.bias
+        if x.layout == torch.strided:
+            h = self.lin_in(x)
+        else:
+            h = x @ self.lin_in.weight.t() + self.lin_in.bias
         if self.model != "sage":
             h = h.relu()
         total = h
