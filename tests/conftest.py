@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import torch
 
+import torch_state
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
@@ -24,6 +26,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--long", action="store_true",
         help="also run the tests marked huge, and many more examples of each property",
+    )  # fmt: skip
+
+    parser.addoption(
+        "--boundscheck", action="store_true",
+        help="compile the CPU kernels so that an index outside an array raises IndexError",
     )  # fmt: skip
 
 
@@ -42,6 +49,13 @@ def choose_examples(long: bool) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     choose_examples(config.getoption("--long"))
+    # Every test starts from these random numbers.
+    torch.manual_seed(0)
+    if config.getoption("--boundscheck"):
+        from maxk.device import cpu
+
+        # Its entries in the cache have names of their own.
+        cpu.check_bounds = True
     # One thread a worker where several run: two pools of spinning threads stop each other.
     threads = min(1 if hasattr(config, "workerinput") else 2, torch.get_num_threads())
     torch.set_num_threads(threads)
@@ -112,6 +126,14 @@ def implementation(request: pytest.FixtureRequest) -> str:
 def device(implementation: str) -> torch.device:
     """The device that an implementation runs on."""
     return torch.device("cuda" if implementation == "cuda" else "cpu")
+
+
+@pytest.fixture(autouse=True)
+def same_torch() -> Iterator[None]:
+    """Puts back what a test sets of torch, so that none depends on those before it."""
+    before = torch_state.snapshot()
+    yield
+    torch_state.restore(before)
 
 
 @pytest.fixture(autouse=True)

@@ -197,6 +197,8 @@ def test_every_shell_command_exists_with_its_flags(words: list[str]) -> None:
         check_python(arguments)
     elif program == "pip":
         check_pip(arguments)
+    elif program.startswith(".ci/"):
+        assert f"{program} {arguments[0]} [" in (ROOT / program).read_text(encoding="utf-8")
     else:
         assert program in ("git", "cd", "export"), f"nothing checks {program}"
 

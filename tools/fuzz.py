@@ -55,7 +55,8 @@ from fuzz_files import (
 from maxk.core.errors import MaxKError
 from maxk.data.load import load
 from maxk.graph.files import load_graph, read_npy, read_table
-from maxk.measure import record
+from maxk.measure.record import Row
+from maxk.measure.rows import read as read_rows
 from maxk.train import checkpoint
 from maxk.train import run as runs
 from maxk.train.config import TrainConfig
@@ -178,7 +179,7 @@ def targets(folder: Path) -> dict[str, Target]:
             "config.toml", [(made / "config.toml").read_bytes()], [],
             lambda path: resumed_config(path.parent),
         ),
-        "results": Target("r.jsonl", lines, [], lambda path: list(record.read(path))),
+        "results": Target("r.jsonl", lines, [], lambda path: list(read_rows(path, Row))),
     }  # fmt: skip
 
 

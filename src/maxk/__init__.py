@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from maxk.train.config import TrainConfig
     from maxk.train.loop import Trainer
 
+# It notes the forks of this process, and those before the first kernel count too.
+importlib.import_module("maxk.core.forks")
+
 __version__ = "0.1.0"
 
 __all__ = [

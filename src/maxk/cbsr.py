@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import InitVar, dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from maxk.core.checks import check_k, check_matrix
+from maxk.core.checks import FLOATS, check_k, check_matrix, check_same_device
 
 
 def column_dtype(width: int) -> torch.dtype:
@@ -32,6 +33,44 @@ def largest_columns(x: Tensor, k: int) -> Tensor:
     return x.sort(dim=1, descending=True, stable=True).indices[:, :k].sort(dim=1).values
 
 
+def check_columns(columns: Tensor, width: int) -> None:
+    """Refuses columns that are not [N, k] of the dtype of rows of ``width`` entries.
+
+    Raises:
+        TypeError: the dtype is not :func:`column_dtype` of ``width``.
+        ValueError: the shape is not [N, k], or k lies outside [1, width].
+    """
+    if columns.dim() != 2:
+        raise ValueError(f"columns must have shape [N, k], got {list(columns.shape)}")
+    if columns.dtype != column_dtype(width):
+        raise TypeError(
+            f"columns of a matrix of width {width} must be {column_dtype(width)}, "
+            f"got {columns.dtype}"
+        )
+    if not 1 <= columns.shape[1] <= width:
+        raise ValueError(
+            f"a row of width {width} holds between 1 and {width} entries, got {columns.shape[1]}"
+        )
+
+
+def check_entries(values: Tensor, columns: Tensor, width: int) -> None:
+    """Refuses values and columns that are not those of one CBSR; reads no number of either.
+
+    Raises:
+        TypeError: a dtype is wrong.
+        ValueError: shapes or devices disagree.
+    """
+    if values.dim() != 2 or values.shape != columns.shape:
+        raise ValueError(
+            "values and columns must share one shape [N, k], got "
+            f"{list(values.shape)} and {list(columns.shape)}"
+        )
+    check_columns(columns, width)
+    if values.dtype not in FLOATS:
+        raise TypeError(f"values must be float32, float64, float16 or bfloat16, got {values.dtype}")
+    check_same_device(values.device, "values", columns.device, "columns")
+
+
 @dataclass(frozen=True)
 class CBSR:
     """A matrix [N, D] with exactly k stored entries in every row.
@@ -45,7 +84,8 @@ class CBSR:
     Args:
         in_range: Say that the columns are known to lie in [0, D). Otherwise they are compared with
             it, since a kernel would write wherever they point; on a GPU that waits for the device.
-            Nothing is compared while torch.compile traces or a CUDA graph is recorded.
+            Nothing is compared while torch.compile traces or a CUDA graph is recorded. Shapes,
+            dtypes and devices are always compared.
 
     Example:
         >>> import torch
@@ -61,24 +101,8 @@ class CBSR:
     in_range: InitVar[bool] = False
 
     def __post_init__(self, in_range: bool) -> None:
-        if torch.compiler.is_compiling():
-            return
-        if self.values.dim() != 2 or self.values.shape != self.columns.shape:
-            raise ValueError(
-                "values and columns must share one shape [N, k], got "
-                f"{list(self.values.shape)} and {list(self.columns.shape)}"
-            )
-        if self.columns.dtype != column_dtype(self.width):
-            raise TypeError(
-                f"columns of a matrix of width {self.width} must be {column_dtype(self.width)}, "
-                f"got {self.columns.dtype}"
-            )
-        if self.values.device != self.columns.device:
-            raise ValueError(
-                "values and columns must be on one device, got "
-                f"{self.values.device} and {self.columns.device}"
-            )
-        if not in_range:
+        check_entries(self.values, self.columns, self.width)
+        if not in_range and not torch.compiler.is_compiling():
             self._check_range()
 
     @staticmethod
@@ -172,8 +196,42 @@ class CBSR:
                 )
         return self
 
+    def __copy__(self) -> CBSR:
+        return self.with_values(self.values)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CBSR:
+        values, columns = (_copied(tensor, memo) for tensor in (self.values, self.columns))
+        return CBSR(values, columns, self.width, in_range=True)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A view takes the whole of its storage along into a file or another process.
+        state = self.__dict__.copy()
+        for name in ("values", "columns"):
+            if _shares(state[name]):
+                state[name] = _own(state[name])
+        return state
+
     def __repr__(self) -> str:
         return (
             f"CBSR(rows={self.num_rows}, k={self.k}, width={self.width}, dtype={self.dtype}, "
             f"device={self.device})"
         )
+
+
+def _shares(tensor: Tensor) -> bool:
+    """Whether the tensor's storage holds more than the tensor."""
+    return tensor.untyped_storage().nbytes() > tensor.nbytes
+
+
+def _own(tensor: Tensor) -> Tensor:
+    """A copy with a storage of its own, without history."""
+    copied = tensor.detach().clone(memory_format=torch.contiguous_format)
+    return copied.requires_grad_(tensor.requires_grad)
+
+
+def _copied(tensor: Tensor, memo: dict[int, Any]) -> Tensor:
+    """What copy.deepcopy makes of a tensor, without the rest of its storage."""
+    if id(tensor) not in memo and tensor.is_leaf and _shares(tensor):
+        memo[id(tensor)] = _own(tensor)
+    found: Tensor = copy.deepcopy(tensor, memo)
+    return found

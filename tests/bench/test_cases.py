@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from maxk.bench.cases import PAPER_KS, SUITES, cases
+from maxk.bench.kernels.cases import PAPER_KS, SUITES, cases
 from maxk.core.errors import ConfigError
 
 

@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from maxk.bench import cases, command
-from maxk.bench.cli import app
+from maxk.bench.kernels import cases
+from maxk.cli.bench import app
+from maxk.cli.words import integers
 from maxk.core.errors import ConfigError
 from maxk.data.synthetic import SyntheticConfig
-from maxk.measure.record import read
+from maxk.measure.record import Row
+from maxk.measure.rows import read
 
 run = CliRunner().invoke
 
@@ -22,7 +24,7 @@ def little(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rows(folder: Path) -> list[Any]:
-    return [row for path in folder.rglob("*.jsonl") for row in read(path)]
+    return [row for path in folder.rglob("*.jsonl") for row in read(path, Row)]
 
 
 def test_kernels_prints_and_records(tmp_path: Path) -> None:
@@ -80,5 +82,5 @@ def test_wrong_words_are_refused_before_anything_runs(
 
 
 def test_integers() -> None:
-    assert command.integers(None) == ()
-    assert command.integers(["8,16", "32"]) == (8, 16, 32)
+    assert integers(None) == ()
+    assert integers(["8,16", "32"]) == (8, 16, 32)

@@ -5,9 +5,9 @@ import importlib.util
 import pytest
 import torch
 
-from maxk.bench import ceiling
-from maxk.bench.comparators import comparators, merge_path, neighbor_groups
-from maxk.bench.problem import Problem
+from maxk.bench.kernels import ceiling
+from maxk.bench.kernels.comparators import comparators, merge_path, neighbor_groups
+from maxk.bench.kernels.problem import Problem
 from maxk.cbsr import CBSR
 from maxk.device.kernel import build
 from maxk.graph.graph import Graph

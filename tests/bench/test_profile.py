@@ -8,9 +8,16 @@ import numpy as np
 import pytest
 import torch
 
-from maxk.bench import profile as module
-from maxk.bench.picture import draw
-from maxk.bench.profile import EpochProfile, Profile, advice, profile, profile_data, recommend
+from maxk.bench.epochs import profile as module
+from maxk.bench.epochs.picture import draw_profile
+from maxk.bench.epochs.profile import (
+    EpochProfile,
+    Profile,
+    advice,
+    profile,
+    profile_data,
+    recommend,
+)
 from maxk.cli.main import main
 from maxk.core.errors import ConfigError, MaxKError
 from maxk.data.load import load
@@ -86,10 +93,10 @@ def test_where_it_will_not_pay_the_reason_is_said() -> None:
 
 def test_the_picture_is_written(found: Profile, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    path = draw(found, tmp_path / "new" / "a.png")
+    path = draw_profile(found, tmp_path / "new" / "a.png")
     assert path.read_bytes().startswith(b"\x89PNG")
     with pytest.raises(MaxKError, match=r"--plot .*a\.tiffy cannot be written: Format 'tiffy'"):
-        draw(found, tmp_path / "a.tiffy")
+        draw_profile(found, tmp_path / "a.tiffy")
 
 
 def test_the_command_prints_the_table_and_the_advice(

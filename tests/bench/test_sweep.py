@@ -9,14 +9,16 @@ from pathlib import Path
 import pytest
 
 from maxk.bench.sweep import picture, run, score, speed, verdict, work
+from maxk.bench.sweep import tables as accuracy
 from maxk.bench.sweep.jobs import Request, jobs, parse_overrides, settings
 from maxk.bench.sweep.score import Score, Setting, Speed
+from maxk.bench.timing import Timed
 from maxk.cli.main import main
 from maxk.cli.words import spread
 from maxk.core.errors import ConfigError, DataError, MaxKError, TrainingError
 from maxk.data.load import load
+from maxk.measure import rows as store
 from maxk.measure.timer import Timing
-from maxk.report import accuracy
 from maxk.train.config import TrainConfig
 from maxk.train.loop import Trainer
 
@@ -120,31 +122,27 @@ def test_a_sweep_is_what_the_trainer_gives_and_goes_on_where_it_stopped(
     )  # fmt: skip
     assert seen == [(2, 5), (2, 6)]
     assert len(more.scores) == 6
-    assert run.read([tmp_path / "out"]).verdicts == more.verdicts
+    assert run.open_study([tmp_path / "out"]).verdicts == more.verdicts
 
 
 def test_the_ceiling_is_an_epoch_without_aggregation(
     request_: Request, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     field = settings(request_, "digits", "sage")
-    parts = dict(select=0.5, forward=3.0, backward=3.0, dense=1.0, optimiser=0.5)
+    split = dict(select=0.5, forward=3.0, backward=3.0, dense=1.0, optimiser=0.5)
 
-    class Step:
-        def __init__(self, milliseconds: float) -> None:
-            self.milliseconds = milliseconds
-
-        def split(self, rounds: int) -> dict[str, float]:
-            assert self.milliseconds == 8.0  # ReLU's
-            return parts
-
-    def interleave(calls: dict[object, Step], **_: object) -> dict[object, Timing]:
-        return {name: Timing((step.milliseconds,)) for name, step in calls.items()}
+    def time_steps(
+        steps: dict[object, float], device: object, *, parts: list[object], **_: object
+    ) -> dict[object, Timed]:
+        return {
+            name: Timed(Timing((milliseconds,)), split if name in parts else None)
+            for name, milliseconds in steps.items()
+        }
 
     monkeypatch.setattr(
-        speed, "_step", lambda config, data: Step(8.0 if config.nonlinearity == "relu" else 4.0)
+        speed, "_step", lambda config, data: 8.0 if config.nonlinearity == "relu" else 4.0
     )
-    monkeypatch.setattr(speed, "_call", lambda step, device, pool: step)
-    monkeypatch.setattr(speed, "interleave", interleave)
+    monkeypatch.setattr(speed, "time_steps", time_steps)
     relu, maxk = speed.speeds(field, load("digits"))
     assert (relu.ms, relu.ratio, relu.ceiling) == (8, 1, 4)
     assert (maxk.ms, maxk.ratio, maxk.ceiling) == (4, 2, 4)
@@ -173,8 +171,9 @@ def test_a_killed_worker_takes_one_run_with_it(
         for result in work.work([quick[0], long, quick[2], last], 2):
             results.append(result)
             stuck = [worker for worker in crew if worker.job is long]
-            if stuck:
+            if stuck and stuck[0]._process.is_alive():
                 os.kill(stuck[0]._process.pid or 0, signal.SIGKILL)
+                stuck[0]._process.join()  # a slow end would let the last run be refused first
     lost = [result for result in results if isinstance(result, work.Lost)]
     assert [(r.job, r.exitcode) for r in lost] == [(long, -signal.SIGKILL)]
     kept = [r for r in results if isinstance(r, Score)]
@@ -191,14 +190,14 @@ def test_a_run_that_is_not_possible_ends_the_sweep(request_: Request, tmp_path: 
 def test_a_line_that_was_cut_short_is_trained_again(tmp_path: Path) -> None:
     path = tmp_path / score.SCORES
     first, second = made("relu", None, 0, 0.5), made("relu", None, 1, 0.6)
-    score.append(path, [first, second])
+    store.append(path, [first, second])
     text = path.read_text()
     path.write_text(text[:-10])
     assert score.read_scores(path) == [first]
-    score.append(path, [second])
+    store.append(path, [second])
     assert path.read_text() == text
     path.write_text("{}\n" + text)
-    with pytest.raises(DataError, match=r"sweep.jsonl:1: no row of a sweep"):
+    with pytest.raises(DataError, match=r"sweep.jsonl:1: the row lacks dataset, groups"):
         score.read_scores(path)
     assert score.read_scores(tmp_path / "none.jsonl") == []
 
@@ -239,9 +238,9 @@ def timed(k: int | None, ratio: float) -> Speed:
 def test_speeds_of_two_devices_stand_apart(tmp_path: Path) -> None:
     cpu = [timed(k, ratio) for k, ratio in ((None, 1.0), (2, 3.0), (4, 2.5))]
     gpu = [replace(s, device="H200", ratio=2 * s.ratio) for s in cpu]
-    score.append(tmp_path / score.SPEEDS, [*cpu, *gpu])
-    score.append(tmp_path / score.SCORES, study())
-    both = run.read([tmp_path])
+    store.append(tmp_path / score.SPEEDS, [*cpu, *gpu])
+    store.append(tmp_path / score.SCORES, study())
+    both = run.open_study([tmp_path])
     assert list(both.speeds) == [*cpu, *gpu]
     # Of two that timed as much, the GPU; else the one that timed more.
     assert score.on_one_device([*cpu, *gpu]) == gpu
@@ -249,22 +248,22 @@ def test_speeds_of_two_devices_stand_apart(tmp_path: Path) -> None:
     assert score.on_one_device([]) == []
     (text,) = both.sentences()
     assert "its epoch is 5.00 times as fast" in text
-    tables = accuracy.tables(both)
+    tables = accuracy.study_tables(both)
     assert "as ReLU's (CPU)\n" in tables
     assert "as ReLU's (H200)\n" in tables
     assert "epoch, times as fast (H200)" in tables
-    page = picture.figure(both.scores, both.verdicts, both.speeds)
+    page = picture.dataset_figure(both.scores, both.verdicts, both.speeds)
     assert page.axes[1].get_ylabel().endswith("(H200)")
 
 
 def test_the_overview_counts_over_graphs(tmp_path: Path) -> None:
-    score.append(tmp_path / score.SCORES, study())
-    assert "over all graphs" not in accuracy.tables(run.read([tmp_path]))
+    store.append(tmp_path / score.SCORES, study())
+    assert "over all graphs" not in accuracy.study_tables(run.open_study([tmp_path]))
     # The same on a second graph, but k = 16 for the better.
     other = [replace(row, dataset="other") for row in study()]
     other = [replace(row, test=row.test + 0.03) if row.k == 16 else row for row in other]
-    score.append(tmp_path / score.SCORES, other)
-    lines = accuracy.tables(run.read([tmp_path])).splitlines()
+    store.append(tmp_path / score.SCORES, other)
+    lines = accuracy.study_tables(run.open_study([tmp_path])).splitlines()
     first = lines.index("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
     assert lines[first + 1 : first + 5] == [
         "| 2 | 2 | 2 | 0 | -10.40 | 10.40 (digits, GraphSAGE) | 0 |",
@@ -331,32 +330,32 @@ def test_what_was_set_beside_a_recipe_is_told_and_not_drawn() -> None:
     plain, other = verdict.sentences(found.verdicts, [])
     assert plain.startswith("digits, sage, maxk: k = 4")
     assert other.startswith("digits (layers=2), sage, maxk: k = 4")
-    ((name, part),) = run.parts(found)
+    ((name, part),) = run.by_dataset(found)
     assert (name, {v.setting.settings for v in part.verdicts}) == ("digits", {""})
     alone = run.Study(tuple(changed), (), tuple(verdict.verdicts(changed)))
-    assert len(run.parts(alone)[0][1].verdicts) == 5
+    assert len(run.by_dataset(alone)[0][1].verdicts) == 5
 
 
 def test_the_picture_shows_what_was_measured(tmp_path: Path) -> None:
     rows = study()
     found = verdict.verdicts(rows)
-    page = picture.figure(rows, found, [timed(None, 1.0), timed(2, 3.0), timed(4, 2.5)])
+    page = picture.dataset_figure(rows, found, [timed(None, 1.0), timed(2, 3.0), timed(4, 2.5)])
     above, below = page.axes
     assert above.get_xscale() == "log"
     assert above.get_ylabel() == "test accuracy (%)"
     hollow = [line for line in above.lines if line.get_markerfacecolor() == "white"]
     assert [list(line.get_xdata()) for line in hollow] == [[2], [16], []]
     thin = [row for row in rows if row.k in (None, 4) and row.seed < 2]
-    (panel,) = picture.figure(thin, verdict.verdicts(thin), []).axes
+    (panel,) = picture.dataset_figure(thin, verdict.verdicts(thin), []).axes
     assert [list(line.get_xdata()) for line in panel.lines if line.get_marker() == "x"] == [[4], []]
     dotted = [line for line in below.lines if line.get_linestyle() == ":"]
     assert [list(line.get_ydata()) for line in dotted] == [[4.0, 4.0]]
     (drawn,) = [line for line in below.lines if line.get_marker() == "o"]
     assert list(drawn.get_ydata()) == [3.0, 2.5]
-    path = picture.draw(rows, found, [], tmp_path / "inner" / "digits.png")
+    path = picture.draw_dataset(rows, found, [], tmp_path / "inner" / "digits.png")
     assert path.read_bytes().startswith(b"\x89PNG")
     with pytest.raises(DataError, match="no run to draw"):
-        picture.figure(rows, [], [])
+        picture.dataset_figure(rows, [], [])
 
 
 def test_the_command(recipes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

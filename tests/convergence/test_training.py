@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 import maxk
-from maxk.bench.networks import REDUCE, Network, Plain, sparse_product
-from maxk.bench.step import Step, Target
+from maxk.bench.epochs.networks import REDUCE, Network, Plain, sparse_product
 from maxk.cbsr import CBSR, largest_columns
 from maxk.data.load import load
 from maxk.graph.graph import Graph
 from maxk.nn.nonlinearities import Activation
+from maxk.train.step import Step, Target
 
 # Few and narrow rows. Where two entries of a row differ by a rounding error, either may survive,
 # and from there on two right trainings part; with a thousand rows that happens within 50 steps.

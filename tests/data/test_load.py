@@ -276,7 +276,7 @@ def test_one_split_as_a_column_needs_no_choice(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"train_mask": np.zeros(4, bool)}, "train_mask is False for all nodes"),
-        ({"test_mask": np.ones(5, bool)}, "test_mask must have 4 entries, one a node, got 5"),
+        ({"test_mask": np.ones(5, bool)}, "test_mask must have 4 entries, one per node, got 5"),
         ({"val_mask": np.ones((2, 4), bool)}, "got 2 (shape [2, 4]); transpose it to [N, S]"),
         ({"val_mask": np.array([0, 2, 3, 1])}, "val_mask must hold True and False, one for each"),
         ({"y": np.array([0, -1, 0, 0])}, "val_mask holds no labelled node"),
@@ -459,7 +459,7 @@ def test_faults_of_files_side_by_side_name_each_file(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=re.escape(f"{labels} holds 1.5 at node 2")):
         load(path)
     np.save(tmp_path / "g.labels.npy", np.zeros(4))
-    refused(path, "g.labels.npy and g.labels.csv both lie beside it; keep one")
+    refused(path, "g.labels.npy and g.labels.csv are both next to it; keep one")
 
 
 def test_a_matrix_market_file_with_labels_beside_it(tmp_path: Path) -> None:
@@ -486,7 +486,7 @@ def test_a_dataset_made_by_hand_is_checked(tmp_path: Path) -> None:
     parts = {name: getattr(data, name) for name in ("name", "graph", "x", "y", "num_classes")}
     masks = {name: getattr(data, name) for name in ("train_mask", "val_mask", "test_mask")}
     for change, message in (
-        ({"x": data.x[:3]}, "x must have 4 rows, one a node of the graph, got shape [3, 2]"),
+        ({"x": data.x[:3]}, "x must have 4 rows, one per node of the graph, got shape [3, 2]"),
         ({"x": data.x.double()}, "x must be float32 [N, F], got torch.float64 [4, 2]"),
         ({"y": data.y.float()}, "y must be int64 [N] or float32 [N, C], got torch.float32 [4]"),
         ({"y": torch.zeros(4, 3)}, "y has 3 columns, num_classes is 2"),

@@ -332,3 +332,17 @@ def test_the_catalog_agrees_with_pyg(
     with pytest.raises(OSError):
         loader(str(folder / entry.loader), **entry.arguments)
     assert asked == [[folder / entry.folder / file for file in entry.files]]
+
+
+def test_the_default_device_is_not_the_loaders(folder: Path) -> None:
+    raw_files.wikics(folder / "WikiCS/raw")
+    want = load("wikics", split=1)
+    shutil.rmtree(folder / "WikiCS/processed")
+    torch.set_default_device("meta")
+    try:
+        got = load("wikics", split=1)
+    finally:
+        torch.set_default_device(None)
+    assert torch.equal(got.x, want.x)
+    assert masks(got) == masks(want)
+    assert edges(got) == edges(want)

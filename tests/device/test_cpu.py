@@ -3,6 +3,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -36,3 +38,34 @@ def test_pieces_hold_about_equally_many_edges() -> None:
     indptr = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64)
     edges = np.diff(indptr[equal_edges(indptr)])
     assert edges.max() < 1.05 * edges.mean()
+
+
+def test_checked_kernels_refuse_an_index_outside_an_array() -> None:
+    code = """
+import numpy as np
+from numba import prange
+from maxk.device import cpu
+cpu.check_bounds = True
+
+@cpu.kernel
+def write(y, at):
+    for i in prange(at.shape[0]):
+        y[at[i]] = 1
+
+y = np.zeros(4)
+write(y, np.array([0, 3]))
+assert y.tolist() == [1, 0, 0, 1]
+try:
+    write(y, np.array([4]))
+except IndexError:
+    raise SystemExit(0)
+raise SystemExit("not refused")
+"""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "script.py"
+        path.write_text(code)
+        run = subprocess.run(
+            [sys.executable, path], capture_output=True, text=True, check=False,
+            env={**os.environ, "MAXK_CACHE_DIR": folder},
+        )  # fmt: skip
+    assert run.returncode == 0, run.stderr

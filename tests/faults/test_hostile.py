@@ -14,7 +14,8 @@ import torch
 
 from maxk.core.errors import CheckpointError, ConfigError, DataError
 from maxk.data.load import load
-from maxk.measure import record
+from maxk.measure.record import Row
+from maxk.measure.rows import from_json
 from maxk.train import checkpoint
 from maxk.train.config import TrainConfig
 from maxk.train.loop import Trainer
@@ -72,7 +73,7 @@ def test_numbers_and_brackets_without_end_are_refused(tmp_path: Path, value: str
     with pytest.raises(ConfigError, match=r"r\.toml is not a TOML file"):
         TrainConfig.from_toml(path)
     with pytest.raises(DataError, match="row: not a JSON object"):
-        record.from_json(f'{{"k": {value}}}')
+        from_json(Row, f'{{"k": {value}}}')
     np.savez(tmp_path / "g.npz", edge_index=[[0], [1]], meta=f'{{"k": {value}}}')
     with pytest.raises(DataError, match=r"g\.npz: meta must be one JSON object as text"):
         load(tmp_path / "g.npz")

@@ -18,7 +18,8 @@ GOOD = Install(
     torch="2.11.0+cu130", torch_cuda="13.0", torch_archs=("sm_80", "sm_90", "compute_90"),
     driver="580.82.07", driver_cuda=(13, 0), capabilities=((9, 0),), hidden=None,
     bindings="13.3.1", nvrtc=(13, 0), nvrtc_error=None, numba_error=None,
-    cache=Path("/cache"), cache_error=None,
+    jit_disabled=False, cpu_cache=Path("/cache/cpu"), cuda_cache=Path("/cache/kernels"),
+    cache_error=None,
 )  # fmt: skip
 CPU = replace(
     GOOD, torch="2.13.0+cpu", torch_cuda=None, torch_archs=(), driver=None, driver_cuda=None,
@@ -68,8 +69,9 @@ def test_what_fits_is_no_problem(install: Install) -> None:
      "pip install --upgrade torch"),
     ({"numba_error": "Numba needs NumPy 2.4 or less"},
      "nothing runs on the CPU (Numba needs NumPy 2.4 or less)", "pip install --upgrade numba"),
+    ({"jit_disabled": True}, "NUMBA_DISABLE_JIT is set", "unset NUMBA_DISABLE_JIT"),
     ({"cache_error": "/cache: Read-only file system"},
-     "the folder /cache cannot be written (/cache: Read-only file system)", "set MAXK_CACHE_DIR"),
+     "compiled kernels cannot be kept (/cache: Read-only file system)", "set MAXK_CACHE_DIR"),
 ])  # fmt: skip
 def test_a_broken_install_and_its_cure(changed: dict[str, object], what: str, cure: str) -> None:
     problem = only(replace(GOOD, **changed))  # type: ignore[arg-type]
@@ -79,7 +81,7 @@ def test_a_broken_install_and_its_cure(changed: dict[str, object], what: str, cu
 
 def test_several_problems_come_at_once() -> None:
     broken = replace(GOOD, nvrtc=(12, 8), bindings="12.9.1", cache_error="full")
-    assert [p.what.split()[0] for p in problems(broken)] == ["cuda-bindings", "NVRTC", "the"]
+    assert [p.what.split()[0] for p in problems(broken)] == ["cuda-bindings", "NVRTC", "compiled"]
 
 
 @pytest.fixture
@@ -111,8 +113,9 @@ def test_versions_are_found(machine: Path) -> None:
     assert (found.driver, found.driver_cuda, found.torch_cuda) == ("550.54.15", (12, 4), "13.0")
     assert (found.nvrtc, found.nvrtc_error, found.hidden) == ((12, 8), None, "1")
     assert (found.numba_error, found.cache_error) == (None, None)
-    assert found.cache == machine / "cache"
-    assert not found.cache.exists()
+    assert found.cpu_cache == machine / "cache" / "cpu"
+    assert found.cuda_cache == machine / "cache" / "kernels"
+    assert not (machine / "cache").exists()
     assert only(found).what.startswith("the driver 550.54.15 runs CUDA up to 12.4")
 
 

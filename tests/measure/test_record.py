@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from maxk.core.errors import DataError
-from maxk.measure.record import Row, append, from_json, read, results_path, slug
+from maxk.measure.record import Row, append_results, results_path, slug
+from maxk.measure.rows import from_json, read, to_json
 
 ROW = Row(
     suite="quick", op="forward", implementation="auto", graph="ring", nodes=5, edges=10, width=8,
@@ -19,15 +20,15 @@ ROW = Row(
 def test_a_row_survives_the_file(tmp_path: Path) -> None:
     other = replace(ROW, op="epoch", model="sage", layers=2, split={"select": 0.5}, against=None,
                     ratio=None)  # fmt: skip
-    (path,) = append([ROW, other], tmp_path)
+    (path,) = append_results([ROW, other], tmp_path)
     assert path == tmp_path / "nvidia-h200" / "2026-11-29-abc1234.jsonl"
-    append([ROW], tmp_path)
-    assert list(read(path)) == [ROW, other, ROW]
+    append_results([ROW], tmp_path)
+    assert list(read(path, Row)) == [ROW, other, ROW]
 
 
 def test_a_line_holds_what_readers_were_promised() -> None:
-    values = json.loads(ROW.to_json())
-    assert "\n" not in ROW.to_json()
+    values = json.loads(to_json(ROW))
+    assert "\n" not in to_json(ROW)
     promised = {
         "suite", "op", "implementation", "graph", "nodes", "edges", "width", "k", "dtype", "device",
         "ms", "ms_low", "ms_high", "against", "ratio", "gbps", "fraction", "torch", "cuda",
@@ -57,23 +58,23 @@ def test_cpu_rows_lie_in_a_folder_of_their_processor() -> None:
     ],
 )
 def test_broken_rows_are_refused(change: dict[str, object], message: str) -> None:
-    values = json.loads(ROW.to_json()) | change
+    values = json.loads(to_json(ROW)) | change
     with pytest.raises(DataError, match=message):
-        from_json(json.dumps(values))
+        from_json(Row, json.dumps(values))
 
 
 def test_errors_name_file_and_line(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
-    path.write_text(f"{ROW.to_json()}\n\n{{\n")
+    path.write_text(f"{to_json(ROW)}\n\n{{\n")
     with pytest.raises(DataError, match=r"rows\.jsonl:3: not a JSON object"):
-        list(read(path))
+        list(read(path, Row))
     path.write_text('{"suite": "quick"}\n')
     with pytest.raises(DataError, match=r"rows\.jsonl:1: the row lacks commit, date"):
-        list(read(path))
+        list(read(path, Row))
     with pytest.raises(DataError, match=r"none\.jsonl: cannot be read"):
-        list(read(tmp_path / "none.jsonl"))
+        list(read(tmp_path / "none.jsonl", Row))
 
 
 def test_a_number_that_is_not_finite_is_not_written() -> None:
     with pytest.raises(ValueError, match="JSON"):
-        replace(ROW, gbps=float("nan")).to_json()
+        to_json(replace(ROW, gbps=float("nan")))

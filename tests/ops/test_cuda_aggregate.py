@@ -374,3 +374,16 @@ class TestFixedPoint:
             torch.testing.assert_close(
                 y[0, columns[0].long()], 40000 * values[0], rtol=1e-6, atol=0.0
             )
+
+
+def test_a_graph_keeps_a_bounded_number_of_matrices() -> None:
+    from maxk.ops.spmm import cuda
+    from maxk.ops.spmm.matrices import MOST
+
+    plain = make(50, 50, 300)
+    x = torch.randn(50, 8, device="cuda")
+    for step in range(50):
+        scale = torch.full((50,), 1.0 + step, device="cuda")
+        adjacency = Adjacency(plain.csr, scale)
+        close(cuda.spmm(adjacency, None, x), truth(adjacency, None) @ x.double(), x.dtype)
+    assert len(cuda._cache[plain.indices]) <= MOST

@@ -118,7 +118,7 @@ def test_wrong_data_leaves_no_folder(here: Path) -> None:
 def test_a_run_that_fails_in_its_first_epoch_leaves_nothing(
     here: Path, monkeypatch: pytest.MonkeyPatch, seeds: int
 ) -> None:
-    monkeypatch.setattr(Trainer, "_step", lambda self: float("nan"))
+    monkeypatch.setattr(Trainer, "_train", lambda self: (torch.tensor(float("nan")), {}))
     with pytest.raises(TrainingError, match="the loss is nan in epoch 1"):
         run(replace(SMALL, out="failed", seeds=seeds))
     assert list(here.iterdir()) == []
@@ -127,10 +127,8 @@ def test_a_run_that_fails_in_its_first_epoch_leaves_nothing(
 def test_a_run_that_fails_later_keeps_its_best_weights(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step = Trainer._step
-    monkeypatch.setattr(
-        Trainer, "_step", lambda self: float("inf") if self.epoch == 3 else step(self)
-    )
+    train, broken = Trainer._train, (torch.tensor(float("inf")), {})
+    monkeypatch.setattr(Trainer, "_train", lambda self: broken if self.epoch == 3 else train(self))
     with pytest.raises(TrainingError, match="the loss is inf in epoch 4"):
         run(replace(SMALL, out="failed"))
     monkeypatch.undo()

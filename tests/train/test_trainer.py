@@ -140,7 +140,7 @@ def test_too_little_memory_is_advice(
     def full(self: Trainer) -> float:
         raise error
 
-    monkeypatch.setattr(Trainer, "_step", full)
+    monkeypatch.setattr(Trainer, "_train", full)
     with pytest.raises(TrainingError) as caught:
         Trainer(SMALL, data).fit()
     words = str(caught.value)
@@ -159,7 +159,7 @@ def test_another_error_is_not_taken_for_a_full_memory(
     def wrong(self: Trainer) -> float:
         raise RuntimeError("shapes do not match")
 
-    monkeypatch.setattr(Trainer, "_step", wrong)
+    monkeypatch.setattr(Trainer, "_train", wrong)
     with pytest.raises(RuntimeError, match="shapes do not match"):
         Trainer(SMALL, data).fit()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import Annotated
 
 import typer
@@ -79,7 +80,7 @@ def show(
         raise DataError(
             f"the catalog holds no {dataset!r}"
             + (f"; did you mean {near}?" if near else "; its names: maxk data list")
-            + f" (maxk data describe {dataset} looks into a file)"
+            + f" (maxk data describe {shlex.quote(dataset)} looks into a file)"
         )
     folder = settings().data_dir
     missing = entry.missing(folder)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from maxk.train.history import Epoch
-    from maxk.train.loop import Trainer
+    from maxk.train.loop import Epoch, Trainer
     from maxk.train.run import Watcher
 
 #: Plain lines a run prints where there is no terminal.

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from maxk.train.approximation import Fit
+from maxk.cli.words import integers, one_of
 
 
 def fit(
@@ -43,11 +41,10 @@ def fit(
     ] = None,
 ) -> int:
     """Fit functions with one hidden layer of MaxK and of ReLU; print and draw the errors."""
-    from maxk.bench.command import integers, one_of
-    from maxk.core.errors import DataError, MaxKError
-    from maxk.report import approximation as report
-    from maxk.report.table import insert
-    from maxk.train import approximation
+    from maxk.bench.fit import run as approximation
+    from maxk.bench.fit import tables as report
+    from maxk.bench.report.table import insert
+    from maxk.core.errors import MaxKError
     from maxk.train.setup import resolve_device
 
     functions = tuple(dict.fromkeys(function or approximation.FUNCTIONS))
@@ -60,36 +57,13 @@ def fit(
             for rule in rules:
                 fits += approximation.fit(name, width, rule, seeds=seeds, steps=steps, device=place)
         typer.echo(f"fitted {name}", err=True)
-    try:
-        _write(out, fits, str(place))
-    except OSError as error:
-        raise DataError(
-            f"cannot write {out}: {error.strerror}; choose another folder with --out"
-        ) from None
-    text = report.table(fits)
+    approximation.write(out, fits)
+    text = report.error_table(fits)
     typer.echo(text)
     if into is not None:
         insert(into, text)
     try:
-        typer.echo(f"wrote {report.draw(fits, out / 'fit.png')}")
+        typer.echo(f"wrote {report.draw_errors(fits, out / 'fit.png')}")
     except MaxKError as error:
         typer.echo(f"no picture: {error}")
     return 0
-
-
-def _write(out: Path, fits: Sequence[Fit], device: str) -> None:
-    import csv
-    import json
-    from dataclasses import asdict
-
-    from maxk.measure.environment import environment
-
-    facts = environment(device)
-    told = {name: facts[name] for name in ("device", "torch", "commit", "date")}
-    rows = [{**asdict(fit), **told} for fit in fits]
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "fit.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with (out / "fit.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)

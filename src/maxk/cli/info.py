@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -18,16 +19,25 @@ def info(
     from maxk.ops.dispatch import survey
     from maxk.train.setup import resolve_device
 
+    install = look()
     facts = {
         **environment(resolve_device("auto")),
         "operations": survey(),
-        "problems": [asdict(problem) for problem in problems(look())],
+        "caches": {"cpu": _folder(install.cpu_cache), "cuda": _folder(install.cuda_cache)},
+        "problems": [asdict(problem) for problem in problems(install)],
     }
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
         return 0
     _print(facts)
     return 0
+
+
+def _folder(folder: Path | None) -> dict[str, Any]:
+    from maxk.device.caches import cache_error
+
+    error = cache_error(folder)
+    return {"folder": None if folder is None else str(folder), "writable": error is None}
 
 
 def _print(facts: dict[str, Any]) -> None:
@@ -49,6 +59,11 @@ def _print(facts: dict[str, Any]) -> None:
         "packages": packages,
         "cpu": f"{facts['machine']}, {facts['cores']} cores, {facts['threads']} threads, {memory}",
         "gpu": "; ".join(gpus) or "none",
+        "kernels": "; ".join(
+            f"{name} in {cache['folder'] or 'no folder'}, "
+            + ("can be written" if cache["writable"] else "cannot be written")
+            for name, cache in facts["caches"].items()
+        ),
     }
     console = Console()
     table = Table(show_header=False, box=None)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -10,11 +12,12 @@ from typing import Annotated
 
 import typer
 
-from maxk.bench import cli as bench
-from maxk.cli import data, demo, export, fit, info, profile, runs, sweep, train
+from maxk.cli import bench, data, demo, export, fit, info, profile, report, runs, sweep, train
 from maxk.cli.words import ManyWords
 from maxk.core.errors import MaxKError
-from maxk.report import cli as report
+
+#: How text is written to a stream whose encoding lacks a sign of it.
+SHOWABLE = "maxk-showable"
 
 app = typer.Typer(
     help="Train graph neural networks with MaxK: compressed features, sparse kernels.",
@@ -60,13 +63,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns the exit code of the process.
 
     0 is success, 2 a wrong flag, file, folder or device (one line on stderr says which), 130 and
-    143 an end by SIGINT and SIGTERM. Any other exception is a fault of this package and keeps its
-    traceback.
+    143 an end by SIGINT and SIGTERM, 141 a reader of its output that has closed the pipe. Any other
+    exception is a fault of this package and keeps its traceback.
 
     Args:
         arguments: Words after the command's name; by default those of the process.
     """
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=SHOWABLE)
+    try:
+        code = _run(list(sys.argv[1:] if arguments is None else arguments))
+        # Here, so that a pipe that has closed shows now and not when the process ends.
+        sys.stdout.flush()
+    except (BrokenPipeError, SystemExit) as end:
+        # rich ends the process with code 1 where a pipe has closed.
+        if isinstance(end, SystemExit) and not isinstance(end.__context__, BrokenPipeError):
+            raise
+        # Python must not complain again when it flushes at exit.
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        return 141
+    return code
+
+
+def _run(words: list[str]) -> int:
     try:
         code = app(args=words, prog_name="maxk", standalone_mode=False)
     except MaxKError as error:
@@ -79,12 +101,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         typer.echo("maxk: interrupted", err=True)
         return 130
-    except BrokenPipeError:
-        # The reader of a pipe left; Python must not complain again when it flushes at exit.
-        with contextlib.suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
     return code if isinstance(code, int) else 0
+
+
+def _showable(error: UnicodeError) -> tuple[str, int]:
+    """Writes what a stream cannot encode in ASCII: a sign in its place, or an escape."""
+    assert isinstance(error, UnicodeEncodeError)
+    signs = {"\u00b1": "+-", "\u00d7": "x", "\u2026": "...", "\u2013": "-", "\u2014": "-"}
+    text = error.object[error.start : error.end]
+    plain = "".join(signs.get(c, c) for c in text).encode("ascii", "backslashreplace")
+    return plain.decode("ascii"), error.end
+
+
+codecs.register_error(SHOWABLE, _showable)
 
 
 def _refuse(message: str) -> int:

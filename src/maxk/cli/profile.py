@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from maxk.cli.words import integers
+
 if TYPE_CHECKING:
-    from maxk.bench.profile import EpochProfile, Profile
+    from maxk.bench.epochs.profile import EpochProfile, Profile
 
 _OFF = "  [default: as in maxk train]"
 
@@ -55,18 +57,17 @@ def profile(
     given["k"] = 1
     checked = TrainConfig(**given) if config is None else TrainConfig.from_toml(config, **given)
 
-    from maxk.bench.command import integers
-    from maxk.bench.profile import DEFAULT_KS, profile_data
-    from maxk.bench.profile import profile as measure
+    from maxk.bench.epochs.profile import DEFAULT_KS, profile_data
+    from maxk.bench.epochs.profile import profile as measure
     from maxk.train.setup import resolve_device
 
     ks = integers(k) or DEFAULT_KS
     resolve_device(checked.device)
     found = measure(checked, profile_data(checked), ks, budget_s=budget)
     if plot is not None:
-        from maxk.bench.picture import draw
+        from maxk.bench.epochs.picture import draw_profile
 
-        draw(found, plot)
+        draw_profile(found, plot)
     if as_json:
         typer.echo(json.dumps(found.to_dict(), indent=2))
         return 0

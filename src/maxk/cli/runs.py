@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from pathlib import Path
 from typing import Annotated, Any
@@ -43,33 +45,60 @@ def evaluate(
 def predict(
     run: Run,
     out: Annotated[
-        Path, typer.Option(metavar="FILE", help="Where the predictions go (.npz).")
+        Path, typer.Option(metavar="FILE", help="Where the predictions go: .npz or .csv.")
     ] = Path("predictions.npz"),
     dataset: Data = None,
     device: Device = "auto",
 ) -> int:
-    """Write the predictions of a run for every node: arrays 'prediction' and 'logits'."""
-    import io
+    """Write the predictions of a run for every node, and the logits that they come from.
 
-    import numpy as np
+    A .npz file holds the arrays 'prediction' and 'logits', a .csv file one line per node.
+    """
+    from maxk.core.errors import ConfigError
 
+    kind = out.suffix.lower()
+    if kind not in (".npz", ".csv"):
+        raise ConfigError(f"--out must end in .npz or .csv, got {out}; for example predictions.csv")
     trainer = _open(run, dataset, device)
     logits = trainer.predict()
     # As in scoring: several labels where the logit is positive, otherwise the largest one.
-    prediction = logits > 0 if trainer.dataset.multi_label else logits.argmax(dim=1)
-    buffer = io.BytesIO()
-    np.savez_compressed(
-        buffer, prediction=prediction.cpu().numpy(), logits=logits.float().cpu().numpy()
-    )
+    several = trainer.dataset.multi_label
+    prediction = (logits > 0 if several else logits.argmax(dim=1)).cpu().numpy()
     from maxk.train.checkpoint import write_file
 
-    write_file(out, buffer.getvalue())
+    write = _npz if kind == ".npz" else _csv
+    write_file(out, write(prediction, logits.float().cpu().numpy()))
     typer.echo(f"{logits.shape[0]:,} predictions saved in {out}")
     return 0
 
 
+def _npz(prediction: Any, logits: Any) -> bytes:
+    import numpy as np
+
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, prediction=prediction, logits=logits)
+    return buffer.getvalue()
+
+
+def _csv(prediction: Any, logits: Any) -> bytes:
+    labels = range(logits.shape[1])
+    names = [f"label_{c}" for c in labels] if prediction.ndim == 2 else ["prediction"]
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["node", *names, *(f"logit_{c}" for c in labels)])
+    classes = prediction.reshape(len(prediction), -1).astype(int).tolist()
+    for node, (predicted, row) in enumerate(zip(classes, logits, strict=True)):
+        # The shortest text that reads back as the same float32.
+        writer.writerow([node, *predicted, *map(str, row)])
+    return text.getvalue().encode()
+
+
 def _open(run: Path, dataset: str | None, device: str) -> Any:
+    from rich.console import Console
+
+    from maxk.cli.display import notes
     from maxk.train.folder import open_run
 
     named = {} if dataset is None else {"dataset": dataset}
-    return open_run(run, device=device, **named)
+    with notes(Console(stderr=True)):
+        return open_run(run, device=device, **named)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from maxk.cli.words import integers, one_of
+
 if TYPE_CHECKING:
     from maxk.bench.sweep.run import Study
 
@@ -73,14 +75,14 @@ def sweep(
     """
     from rich.console import Console
 
-    from maxk.bench.command import integers, one_of
+    from maxk.bench.models import MODELS
     from maxk.bench.sweep import jobs, run
     from maxk.cli import display
 
     request = jobs.Request(
         datasets=tuple(datasets),
         ks=tuple(dict.fromkeys(integers(k))) or jobs.KS,
-        models=tuple(dict.fromkeys(models or jobs.MODELS)),
+        models=tuple(dict.fromkeys(models or MODELS)),
         nonlinearities=tuple(dict.fromkeys(nonlinearity or ("maxk",))),
         seeds=seeds,
         groups=groups,
@@ -88,7 +90,7 @@ def sweep(
         device=device,
         overrides={**jobs.parse_overrides(settings or ()), "cuda_graph": cuda_graph},
     )
-    one_of("models", request.models, jobs.MODELS)
+    one_of("models", request.models, MODELS)
     one_of("nonlinearity", request.nonlinearities, jobs.NONLINEARITIES)
     progress = Console(stderr=True)
     with display.notes(progress), _progress(progress) as on_run:
@@ -111,7 +113,7 @@ def _draw(study: Study, out: Path, console: Any) -> None:
     from maxk.core.errors import DataError, MaxKError
 
     try:
-        for picture in run.draw(study, out):
+        for picture in run.draw_study(study, out):
             display.say(console, f"wrote {picture}")
     except DataError:
         raise

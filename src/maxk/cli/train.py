@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import shlex
 from dataclasses import fields
 from typing import Annotated, Any
 
@@ -35,7 +36,7 @@ def train(**flags: Any) -> int:
     except Interrupted as stop:
         typer.echo(
             f"maxk: stopped after epoch {stop.epoch}; continue with "
-            f"maxk train --resume {stop.folder}",
+            f"maxk train --resume {shlex.quote(str(stop.folder))}",
             err=True,
         )
         return 128 + stop.signal

@@ -1,10 +1,13 @@
-"""Options that take several words: ``--k 2 4 8`` beside ``--k 2 --k 4`` and ``--k 2,4,8``."""
+"""What flags may hold: several words (``--k 2 4 8``, ``--k 2 --k 4``, ``--k 2,4,8``), or names."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from typer.core import TyperCommand
+
+from maxk.core.errors import ConfigError
 
 
 class ManyWords(TyperCommand):
@@ -39,3 +42,24 @@ def spread(words: list[str], many: set[str]) -> list[str]:
         else:
             found += [flag, word]
     return found
+
+
+def integers(words: Sequence[str] | None, name: str = "k") -> tuple[int, ...]:
+    """Returns the integers of ``["8,16", "32"]``.
+
+    Raises:
+        ConfigError: A word is no positive integer.
+    """
+    parts = [part for word in words or () for part in word.replace(",", " ").split()]
+    for part in parts:
+        if not part.isdecimal() or int(part) < 1:
+            raise ConfigError(f"--{name} must be positive integers, as 8,16,32, got {part!r}")
+    return tuple(map(int, parts))
+
+
+def one_of(name: str, values: Iterable[str], allowed: Iterable[str]) -> None:
+    """Raises ConfigError where a value is not among the allowed ones."""
+    names = list(allowed)
+    for value in values:
+        if value not in names:
+            raise ConfigError(f"--{name} must be one of {', '.join(names)}, got {value!r}")

@@ -13,14 +13,15 @@ class Settings:
     """What a process takes from its environment.
 
     Attributes:
-        cache_dir: Folder for compiled kernels (``MAXK_CACHE_DIR``; otherwise
-            ``$XDG_CACHE_HOME/maxk`` or ``~/.cache/maxk``).
+        cache_dir: Folder for compiled kernels, those of CPUs and of GPUs (``MAXK_CACHE_DIR``;
+            otherwise ``$XDG_CACHE_HOME/maxk`` or ``~/.cache/maxk``). None where no variable names
+            one and the user has no home folder, as in a container with a user id of its own.
         data_dir: Folder where data sets found by name lie (``MAXK_DATA_DIR``; otherwise ``data``
             in the working directory).
         cuda_visible_devices: ``CUDA_VISIBLE_DEVICES``, which hides GPUs from CUDA, or None.
     """
 
-    cache_dir: Path
+    cache_dir: Path | None
     data_dir: Path
     cuda_visible_devices: str | None
 
@@ -28,10 +29,18 @@ class Settings:
 @cache
 def settings() -> Settings:
     """Returns the settings of this process; the environment is read once."""
-    cache_home = os.environ.get("XDG_CACHE_HOME")
-    base = Path(cache_home) if cache_home else Path.home() / ".cache"
     return Settings(
-        cache_dir=Path(os.environ.get("MAXK_CACHE_DIR", base / "maxk")),
+        cache_dir=_cache_dir(),
         data_dir=Path(os.environ.get("MAXK_DATA_DIR", "data")),
         cuda_visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
     )
+
+
+def _cache_dir() -> Path | None:
+    ours, everyone = os.environ.get("MAXK_CACHE_DIR"), os.environ.get("XDG_CACHE_HOME")
+    try:
+        if ours:
+            return Path(ours).expanduser().absolute()
+        return (Path(everyone) if everyone else Path.home() / ".cache") / "maxk"
+    except RuntimeError:
+        return None  # no home folder

@@ -1,4 +1,4 @@
-"""The data sets that other libraries bring, as a table of facts."""
+"""The data sets that other libraries provide, as a table of facts."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ EXTRAS = {"pyg": ("torch_geometric", "maxk[pyg]"), "ogb": ("ogb", "maxk[data]")}
 
 @dataclass(frozen=True)
 class Entry:
-    """What is known of one data set before it is here; None where no source says.
+    """What is known of one data set before it is loaded; None where no source says.
 
     Attributes:
         name: What ``--dataset`` takes.
         source: The library that loads it.
         loader: The class of that library.
-        folder: Where its files lie, below the data folder.
+        folder: Where its files are, below the data folder.
         files: The files there.
         page: Where they are published.
         split: What the source says about the split.
@@ -43,7 +43,7 @@ class Entry:
         download: Bytes to fetch, about.
         pickles: Whether the files are Python pickles, which can run code when they are read.
         remark: A sentence for whoever trains on it.
-        arguments: What the class is called with, beside the folder.
+        arguments: What the class is called with, after the folder.
         parts: The class's splits where each holds whole graphs, which become one graph.
     """
 
@@ -70,7 +70,7 @@ class Entry:
     parts: tuple[str, ...] = ()
 
     def missing(self, root: Path) -> list[str]:
-        """Returns the files that do not lie in the folder yet."""
+        """Return the files that are not in the folder yet."""
         return [name for name in self.files if not (root / self.folder / name).is_file()]
 
     def to_dict(self) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class Entry:
 
 @cache
 def catalog() -> Mapping[str, Entry]:
-    """Returns every data set of the catalog by its name.
+    """Return every data set of the catalog by its name.
 
     Example:
         >>> from maxk.data.catalog import catalog
@@ -100,12 +100,12 @@ def catalog() -> Mapping[str, Entry]:
 
 
 def find(name: str) -> Entry | None:
-    """Returns the data set of a name, where ``Amazon_Photo`` is ``amazon-photo``, or None."""
+    """Return the data set of a name, where ``Amazon_Photo`` is ``amazon-photo``, or None."""
     return catalog().get(name.lower().replace("_", "-"))
 
 
 def nearest(name: str) -> str | None:
-    """Returns the name of the catalog that a misspelt one may mean, or None."""
+    """Return the name of the catalog that a misspelt one may mean, or None."""
     wanted = name.lower().replace("_", "-")
     near = difflib.get_close_matches(wanted, catalog(), n=1, cutoff=0.6)
     return near[0] if near else None

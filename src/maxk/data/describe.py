@@ -25,37 +25,37 @@ class Description:
     """Facts about a data set or a bare graph.
 
     Attributes:
-        name: its name.
+        name: Its name.
         nodes: N.
         edges: E, directed, as loaded.
         features: F, or None for a bare graph.
-        feature_density: share of features that are not 0.
+        feature_density: Share of features that are not 0.
         classes: C, or None.
-        multi_label: whether a node may carry several labels, or None.
-        metric: the metric, or None.
-        train: nodes in the training mask, or None; ``val`` and ``test`` likewise.
-        val: nodes in the validation mask.
-        test: nodes in the test mask.
-        unlabelled: nodes without a label, or None.
-        weighted: whether edges have weights.
-        degree_mean: mean in-degree, E / N.
-        degree_median: median in-degree.
+        multi_label: Whether a node may carry several labels, or None.
+        metric: The metric, or None.
+        train: Nodes in the training mask, or None; ``val`` and ``test`` likewise.
+        val: Nodes in the validation mask.
+        test: Nodes in the test mask.
+        unlabelled: Nodes without a label, or None.
+        weighted: Whether edges have weights.
+        degree_mean: Mean in-degree, E / N.
+        degree_median: Median in-degree.
         degree_p99: in-degree that 99 % of the nodes do not pass.
-        degree_max: largest in-degree.
-        out_degree_max: largest out-degree.
-        self_loops: edges from a node to itself.
-        duplicates: edges beyond the first between the same source and target.
-        isolated: nodes without an edge to or from another node.
-        reciprocity: share of distinct edges between different nodes whose opposite is there too;
+        degree_max: Largest in-degree.
+        out_degree_max: Largest out-degree.
+        self_loops: Edges from a node to itself.
+        duplicates: Edges beyond the first between the same source and target.
+        isolated: Nodes without an edge to or from another node.
+        reciprocity: Share of distinct edges between different nodes whose opposite is there too;
             1 for a symmetric graph, None without edges.
-        homophily: share of edges between different labelled nodes that join equal labels; None for
+        homophily: Share of edges between different labelled nodes that join equal labels; None for
             multi-label or bare graphs.
-        hidden: width D of the memory estimate.
-        layers: layers L of the memory estimate.
-        k: kept entries of the memory estimate.
-        memory_relu: bytes that training the ReLU model would need, see :func:`estimate_memory`.
-        memory_maxk: the same with MaxK.
-        notes: the loader's notes.
+        hidden: Width D of the memory estimate.
+        layers: Layers L of the memory estimate.
+        k: Kept entries of the memory estimate.
+        memory_relu: Bytes that training the ReLU model would need, see :func:`estimate_memory`.
+        memory_maxk: The same with MaxK.
+        notes: The loader's notes.
     """
 
     name: str
@@ -147,12 +147,12 @@ def describe(
     """Describes a data set, a graph, or what a name or path means.
 
     Args:
-        source: a loaded data set, a graph, or what :func:`maxk.data.load.load` takes. A file
+        source: A loaded data set, a graph, or what :func:`maxk.data.load.load` takes. A file
             without labels is described as a bare graph; of several splits the first is counted.
         hidden: D of the memory estimate.
         layers: L of the memory estimate.
-        k: kept entries of the memory estimate.
-        **options: for :func:`maxk.data.load.load`, where ``source`` is a name or path.
+        k: Kept entries of the memory estimate.
+        **options: For :func:`maxk.data.load.load`, where ``source`` is a name or path.
 
     Raises:
         DataError: as in :func:`maxk.data.load.load`.
@@ -169,8 +169,9 @@ def describe(
     check_k(k, hidden)
     name = "graph"
     data = source
+    notes: tuple[str, ...] = ()
     if isinstance(data, (str, Path)):
-        name, data = look_up(data, **options)
+        name, data, notes = _open(data, **options)
     graph = data.graph if isinstance(data, Dataset) else data
     dataset = data if isinstance(data, Dataset) else None
     structure = _structure(graph, dataset)
@@ -218,7 +219,7 @@ def describe(
         k=k,
         memory_relu=memory["relu"],
         memory_maxk=memory["maxk"],
-        notes=() if dataset is None else dataset.notes,
+        notes=notes if dataset is None else dataset.notes,
     )
 
 
@@ -231,7 +232,7 @@ class ModelShape:
         nonlinearity: ``maxk``, ``relu`` or another; those that return dense rows count as ``relu``.
         hidden: D.
         layers: L.
-        k: kept entries a row; without meaning for ``relu``.
+        k: Kept entries per row; without meaning for ``relu``.
         dropout: probability; above 0 a mask is kept.
         norm: ``layer``, ``batch`` or ``none``.
     """
@@ -245,8 +246,8 @@ class ModelShape:
     norm: str = "layer"
 
 
-# Dense N x D matrices that each layer keeps for backward beside what its norm and dropout keep, and
-# those that a step works on. Counted on the CPU for 1 to 4 layers of each model.
+# Dense N x D matrices that each layer keeps for backward, without what its norm and dropout keep,
+# and those that a step works on. Counted on the CPU for 1 to 4 layers of each model.
 _KEPT_RELU = 2
 _KEPT_MAXK = 1
 _AT_WORK = 2
@@ -273,13 +274,13 @@ def estimate_memory(
     - W = 2 dense matrices that a step works on, 3 without a norm (MaxK: in GraphSAGE only); logits
       and their gradient.
 
-    The tensors of a step, counted on graphs of 7,650 and 11,758 nodes with D = 256, lie within 3 %
+    The tensors of a step, counted on graphs of 7,650 and 11,758 nodes with D = 256, are within 3 %
     of it; for ReLU without a norm it is up to a fifth too much. The framework itself, and
     libraries' workspaces, come on top.
 
     Args:
-        data: a data set, or a bare graph (then F = D and C = 1).
-        model: what is trained; by default three layers of GraphSAGE with MaxK.
+        data: A data set, or a bare graph (then F = D and C = 1).
+        model: What is trained; by default three layers of GraphSAGE with MaxK.
         device: ``cpu`` or ``cuda``.
     """
     model = model or ModelShape()
@@ -318,19 +319,32 @@ def look_up(
     labels: str | Path | None = None,
     **options: Any,
 ) -> tuple[str, Dataset | Graph]:
-    """Loads what a name or path means, to look at it: name, and data set or bare graph.
+    """Load what a name or path means, to look at it: name, and data set or bare graph.
 
-    Beside what :func:`maxk.data.load.load` does, a file without labels is a bare graph, and of
-    several splits the first is taken where none is chosen.
+    Like :func:`maxk.data.load.load`, but a file without labels is a bare graph, and of several
+    splits the first is taken where none is chosen.
     """
+    name, data, _ = _open(name_or_path, features, labels, **options)
+    return name, data
+
+
+def _open(
+    name_or_path: str | Path,
+    features: str | Path | None = None,
+    labels: str | Path | None = None,
+    **options: Any,
+) -> tuple[str, Dataset | Graph, tuple[str, ...]]:
+    """What :func:`look_up` returns, and the notes of the source."""
     source = open_source(name_or_path, features, labels)
     if source.y is None:
         wanted = {name: bool(options.get(name)) for name in ("undirected", "self_loops")}
-        return source.name, build_graph(source, check_counts(source), **wanted)
+        graph = build_graph(source, check_counts(source), **wanted)
+        return source.name, graph, tuple(source.notes)
     several = any(mask.ndim == 2 and mask.shape[1] > 1 for mask in source.masks.values())
     if several and options.get("split") is None:
         options["split"] = 0
-    return source.name, assemble(source, **options)
+    dataset = assemble(source, **options)
+    return source.name, dataset, dataset.notes
 
 
 def _structure(graph: Graph, dataset: Dataset | None) -> dict[str, Any]:

@@ -19,7 +19,7 @@ SCALINGS: tuple[Scaling, ...] = ("none", "row", "standard")
 
 
 def check_scaling(scaling: str) -> Scaling:
-    """Returns ``scaling`` if it is one of the three."""
+    """Return ``scaling`` if it is one of the three."""
     for known in SCALINGS:
         if scaling == known:
             return known
@@ -27,7 +27,7 @@ def check_scaling(scaling: str) -> Scaling:
 
 
 def check_features(raw: NDArray[Any] | Tensor, what: str) -> Tensor:
-    """Makes float32 features [N, F] of any numbers; a torch.sparse_csr tensor stays sparse.
+    """Make float32 features [N, F] of any numbers; a torch.sparse_csr tensor stays sparse.
 
     Raises:
         DataError: the array holds no numbers, has no columns, or holds NaN or infinity.
@@ -60,7 +60,7 @@ def check_features(raw: NDArray[Any] | Tensor, what: str) -> Tensor:
 
 
 def scale_features(x: Tensor, scaling: Scaling) -> Tensor:
-    r"""Scales features.
+    r"""Scale features.
 
     Args:
         x: float32 [N, F], dense or torch.sparse_csr.
@@ -77,13 +77,13 @@ def scale_features(x: Tensor, scaling: Scaling) -> Tensor:
         if not sparse:
             return x / _or_one(x.abs().sum(dim=1, keepdim=True))
         rows = _rows(x)
-        totals = torch.zeros(x.shape[0]).index_add_(0, rows, x.values().abs())
+        totals = x.values().new_zeros(x.shape[0]).index_add_(0, rows, x.values().abs())
         return _with_values(x, x.values() / _or_one(totals)[rows])
     if not sparse:
         deviation, mean = torch.std_mean(x.double(), dim=0, correction=0)
         return ((x - mean) / _or_one(deviation)).float()
     columns, values = x.col_indices(), x.values().double()
-    moments = torch.zeros(2, x.shape[1], dtype=torch.float64)
+    moments = values.new_zeros(2, x.shape[1])
     moments.index_add_(1, columns, torch.stack([values, values.square()]))
     mean, square = moments / x.shape[0]
     deviation = (square - mean.square()).clamp_min(0).sqrt()
@@ -91,16 +91,19 @@ def scale_features(x: Tensor, scaling: Scaling) -> Tensor:
 
 
 def identity_features(nodes: int) -> Tensor:
-    """One column a node, torch.sparse_csr: a linear layer on it learns a vector for each node."""
-    ids = torch.arange(nodes + 1)
-    return sparse_tensor(ids, ids[:-1], torch.ones(nodes), (nodes, nodes))
+    """One column per node, torch.sparse_csr: a linear layer on it learns a vector for each node."""
+    ids = torch.arange(nodes + 1, device="cpu")
+    ones = torch.ones(nodes, dtype=torch.float32, device="cpu")
+    return sparse_tensor(ids, ids[:-1], ones, (nodes, nodes))
 
 
 def sparse_tensor(crow: Tensor, column: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
-    """A torch.sparse_csr matrix, without torch's once-a-process remark that it is a beta."""
+    """A torch.sparse_csr matrix, without the beta warning that torch gives once per process."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support")
-        return torch.sparse_csr_tensor(crow, column, values, size=shape, check_invariants=True)
+        return torch.sparse_csr_tensor(
+            crow, column, values, size=shape, device=values.device, check_invariants=True
+        )
 
 
 def _or_one(scale: Tensor) -> Tensor:
@@ -109,7 +112,7 @@ def _or_one(scale: Tensor) -> Tensor:
 
 def _rows(x: Tensor) -> Tensor:
     counts = x.crow_indices().diff()
-    return torch.repeat_interleave(torch.arange(x.shape[0]), counts)
+    return torch.repeat_interleave(torch.arange(x.shape[0], device=x.device), counts)
 
 
 def _with_values(x: Tensor, values: Tensor) -> Tensor:

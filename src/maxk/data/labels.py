@@ -23,7 +23,7 @@ class Labels:
         y: int64 [N] with -1 for unlabelled nodes, or float32 [N, C] with rows of NaN.
         labelled: bool [N].
         num_classes: C.
-        notes: remarks for the user.
+        notes: Remarks for the user.
     """
 
     y: Tensor
@@ -33,13 +33,13 @@ class Labels:
 
 
 def check_labels(raw: NDArray[Any], num_classes: int | None, what: str) -> Labels:
-    """Checks labels and finds the unlabelled nodes.
+    """Check labels and find the unlabelled nodes.
 
     Args:
         raw: [N] or [N, 1] class numbers, where -1 or NaN means unlabelled; or [N, C] of 0 and 1
             (multi-label), where a row with NaN or -1 is unlabelled. Any number type.
         num_classes: C as the source says it, or None for one more than the largest class.
-        what: how messages call the labels, file included.
+        what: How messages call the labels, file included.
 
     Raises:
         DataError: a value is no class, or disagrees with ``num_classes``.
@@ -108,7 +108,7 @@ def _multi(raw: NDArray[Any], num_classes: int | None, what: str) -> Labels:
 
 
 def _refuse(wrong: NDArray[np.bool_], raw: NDArray[Any], what: str, allowed: str) -> None:
-    """Raises DataError naming the first wrong value and where it stands."""
+    """Raise DataError naming the first wrong value and its position."""
     if not wrong.any():
         return
     position = [int(i) for i in np.argwhere(wrong)[0]]

@@ -23,8 +23,20 @@ from maxk.data.labels import Labels, check_labels
 from maxk.data.source import Source, read_source, replace_parts
 from maxk.data.splits import Split, choose_split, make_split
 from maxk.data.synthetic import generate, node_features, parse_spec
-from maxk.graph.files import GRAPH_SUFFIXES, Edges, in_memory, line_of, text_kind
+from maxk.graph.files import (
+    GRAPH_SUFFIXES,
+    HASHED,
+    TEXT_SUFFIXES,
+    Edges,
+    check_reach,
+    in_memory,
+    line_of,
+    text_kind,
+)
 from maxk.graph.graph import Graph
+
+#: An id beyond it is no count of nodes: 32-bit hashes begin there.
+HUGE_ID = 2**31
 
 
 def load(
@@ -38,7 +50,7 @@ def load(
     features: str | Path | None = None,
     labels: str | Path | None = None,
 ) -> Dataset:
-    """Loads a data set and checks it once: counts, ids, features, labels, masks.
+    """Load a data set and check it once: counts, ids, features, labels, masks.
 
     Args:
         name_or_path: ``"digits"`` (:func:`maxk.data.digits.digits`); ``"synthetic"``, with options
@@ -48,20 +60,20 @@ def load(
             ``NAME.npz`` in the data folder (``MAXK_DATA_DIR``, otherwise ``./data``); or a name of
             the catalog, as ``"reddit"`` or ``"ogbn-arxiv"``
             (:func:`maxk.data.catalog.catalog`), which PyG or OGB fetches into the data folder.
-        undirected: add the missing opposite directions; repeated edges become one, whose weight is
+        undirected: Add the missing opposite directions; repeated edges become one, whose weight is
             their mean. Otherwise edges stay as stored.
-        self_loops: add the missing self-loops, with weight 1.
-        split: which of several splits of the source; an error where there are several and none is
+        self_loops: Add the missing self-loops, with weight 1.
+        split: Which of several splits of the source; an error where there are several and none is
             named.
-        seed: of the split, where the source has none. A synthetic graph has its own seed, so that
+        seed: Of the split, where the source has none. A synthetic graph has its own seed, so that
             several seeds of one run see one graph.
         scaling: ``"none"``, ``"row"`` or ``"standard"``, see
             :func:`maxk.data.features.scale_features`.
-        features: file to read features from, for formats that hold none.
-        labels: file to read labels from.
+        features: File to read features from, for formats that hold none.
+        labels: File to read labels from.
 
     Returns:
-        The data set. What was decided on the way stands in its ``notes``.
+        The data set. What was decided on the way is in its ``notes``.
 
     Raises:
         DataError: one sentence that names the file, the line of a text file, what it holds and
@@ -95,13 +107,13 @@ def assemble(
     seed: int = 0,
     scaling: Scaling = "none",
 ) -> Dataset:
-    """Checks a source and makes the data set of it; arguments and errors as in :func:`load`."""
+    """Check a source and make the data set of it; arguments and errors as in :func:`load`."""
     with in_memory(f"{source.origin}: what is made of it"):
         nodes = check_counts(source)
         if source.y is None:
             raise DataError(
                 f"{source.origin}: holds no labels; give y in the .npz, a file "
-                f"{_labels_name(source)} beside it, or labels="
+                f"{_labels_name(source)} next to it, or labels="
             )
         notes = list(source.notes)
         checked = check_labels(source.y, source.num_classes, _what(source, "y"))
@@ -111,7 +123,7 @@ def assemble(
             notes.append("no features: each node gets a column of its own (one-hot)")
         else:
             x = check_features(source.x, _what(source, "x"))
-        masks = _split(source, checked, split, seed)
+        masks = split_of(source, checked, split, seed)
         notes += masks.notes
         metric = _metric(source, checked, notes)
         graph = build_graph(source, nodes, undirected=undirected, self_loops=self_loops)
@@ -140,7 +152,7 @@ def open_source(
     features: str | Path | None = None,
     labels: str | Path | None = None,
 ) -> Source:
-    """Finds and reads what a name or path means; nothing is compared yet.
+    """Find and read what a name or path means; nothing is compared yet.
 
     Raises:
         DataError: nothing has that name, or a file cannot be read.
@@ -174,7 +186,7 @@ def open_source(
 
 
 def _from_catalog(entry: Entry) -> Source:
-    """Loads a data set through the library that brings it, and tells what differs from it."""
+    """Load a data set through the library that provides it, and note what differs from it."""
     from maxk.data.ogb import read_ogb
     from maxk.data.pyg import read_pyg
 
@@ -204,7 +216,7 @@ def _unknown(text: str, stored: Path) -> str:
 
 
 def check_counts(source: Source) -> int:
-    """Compares every count of nodes, and the edges' ids with it; returns the count, N.
+    """Compare every count of nodes, and the ids of the edges with it; return the count, N.
 
     Raises:
         DataError: names each part with its count, or the first id outside with its place.
@@ -225,18 +237,46 @@ def check_counts(source: Source) -> int:
     index = edges.edge_index
     low, high = (0, -1) if index.numel() == 0 else map(int, torch.aminmax(index))
     if len(set(counts.values())) > 1:
-        told = ", ".join(f"{what} {count} rows" for what, count in counts.items())
-        raise DataError(f"{source.origin}: the node counts disagree: {told}, edges reach id {high}")
+        listed = ", ".join(f"{what} {count} rows" for what, count in counts.items())
+        hints = [
+            f"; the first row of {source.called(part)} may be a header that numbers the columns: "
+            "delete it if so"
+            for part in source.counted
+        ]
+        raise DataError(
+            f"{source.origin}: the node counts disagree: {listed}, edges reach id {high}"
+            + "".join(hints)
+        )
     nodes = next(iter(counts.values()), high + 1)
+    if not counts and low >= 0:
+        check_reach(edges, nodes, source.origin)
     if low < 0 or high >= nodes:
         raise DataError(_bad_id(source, nodes, low, high))
+    if _may_have_header(source, nodes, high):
+        names = " and ".join(source.called(part) for part in source.counted)
+        source.notes.append(
+            f"warning: {names}: the first row counts the columns (0, 1, ...) and is read as node "
+            "0; if it is a header, as pandas writes it, delete it"
+        )
     return nodes
+
+
+def _may_have_header(source: Source, nodes: int, high: int) -> bool:
+    """Whether the first rows of text files are more likely column numbers than node 0.
+
+    A first label of 0 and first features 0, 1 are common, so few columns are suspected only where
+    all files begin so and the last node has no edge.
+    """
+    if "x" in source.counted and source.x is not None and source.x.shape[1] > 2:
+        return True
+    texts = {p for p, path in source.where.items() if text_kind(Path(path)) in TEXT_SUFFIXES}
+    return bool(texts) and texts == set(source.counted) and nodes == high + 2
 
 
 def build_graph(
     source: Source, nodes: int, *, undirected: bool = False, self_loops: bool = False
 ) -> Graph:
-    """Makes the graph of a source whose ids are checked to lie in 0..nodes - 1."""
+    """Make the graph of a source whose ids are checked to lie in 0..nodes - 1."""
     try:
         edges = symmetrise(source.edges, nodes) if undirected else source.edges
         graph = Graph.from_edge_index(edges.edge_index, nodes, edges.weight)
@@ -267,7 +307,7 @@ def symmetrise(edges: Edges, nodes: int) -> Edges:
         keys = torch.unique_consecutive(keys)
     else:
         keys, group, counts = torch.unique(keys, return_inverse=True, return_counts=True)
-        total = torch.zeros(keys.numel(), dtype=torch.float64)
+        total = torch.zeros(keys.numel(), dtype=torch.float64, device="cpu")
         total.index_add_(0, group, edges.weight.double().repeat(2))
         weight = (total / counts).float()
     rows = torch.div(keys, max(nodes, 1), rounding_mode="floor")
@@ -288,7 +328,12 @@ def _synthetic(spec: str) -> Source:
     )
 
 
-def _split(source: Source, labels: Labels, split: int | None, seed: int) -> Split:
+def split_of(source: Source, labels: Labels, split: int | None, seed: int) -> Split:
+    """Choose one of the source's splits, or make one from the seed where it has none.
+
+    Raises:
+        DataError: no such split exists, or its masks are wrong.
+    """
     if source.masks:
         return choose_split(source, labels, split)
     if split:
@@ -326,7 +371,7 @@ def _metric(source: Source, labels: Labels, notes: list[str]) -> Metric:
 
 def _what(source: Source, part: str) -> str:
     """A part of a source with its file, once."""
-    return source.where.get(part, f"{source.origin}: {part}")
+    return source.where.get(part) or f"{source.origin}: {source.called(part)}"
 
 
 def _labels_name(source: Source) -> str:
@@ -349,4 +394,6 @@ def _bad_id(source: Source, nodes: int, low: int, high: int) -> str:
     message = f"{place} lies outside {allowed} (the data set has {nodes} nodes)"
     if low == 1 and high == nodes:
         return f"{message}; the ids run from 1 to {nodes}, so they look 1-based: subtract 1"
+    if max(high, -low) > HUGE_ID:
+        return f"{message}; {HASHED}"
     return message

@@ -18,8 +18,9 @@ import torch
 
 from maxk.core.errors import DataError
 from maxk.data.catalog import Entry, needs
-from maxk.data.remote import contents, explain, impatient, verify
-from maxk.data.source import MASKS, Source
+from maxk.data.dataset import MASKS
+from maxk.data.remote import contents, explain, timeout, verify
+from maxk.data.source import Source
 from maxk.graph.files import Edges
 
 if TYPE_CHECKING:
@@ -34,42 +35,42 @@ class OGBEvaluator:
     """OGB's ``Evaluator`` of one data set as a score of logits.
 
     Attributes:
-        name: of the data set, as OGB calls it.
+        name: Of the data set, as OGB calls it.
     """
 
     name: str
 
     def __call__(self, logits: Tensor, y: Tensor) -> float:
-        """Scores the nodes whose rows are given.
+        """Score the nodes whose rows are given.
 
         Args:
             logits: [n, C].
-            y: class numbers int64 [n], or 0 and 1 as float32 [n, C].
+            y: Class numbers int64 [n], or 0 and 1 as float32 [n, C].
 
         Raises:
             DataError: OGB refuses the labels, for example because no task has both kinds.
         """
         evaluator = _evaluator(self.name)
         predicted = logits if y.dim() == 2 else logits.argmax(dim=1, keepdim=True)
-        asked = {"y_true": y if y.dim() == 2 else y[:, None], "y_pred": predicted}
+        pair = {"y_true": y if y.dim() == 2 else y[:, None], "y_pred": predicted}
         try:
-            return float(evaluator.eval(asked)[evaluator.eval_metric])
+            return float(evaluator.eval(pair)[evaluator.eval_metric])
         except RuntimeError as error:
             raise DataError(f"OGB cannot score {self.name}: {error}") from error
 
 
 def read_ogb(entry: Entry, root: Path) -> Source:
-    """Loads a data set by OGB's ``PygNodePropPredDataset``: its graph, its split, its evaluator.
+    """Load a data set by OGB's ``PygNodePropPredDataset``: its graph, its split, its evaluator.
 
     OGB has another loader that needs no PyG, but what that one keeps of a load is a pickle that
-    torch cannot open safely, so every load would read the tables anew.
+    torch cannot open safely, so every load would read the tables again.
 
-    Nothing is asked: OGB's question before a large download is answered by having named the data
-    set, and the one about an outdated folder is an error here.
+    Nothing is asked on the terminal: naming the data set answers OGB's question before a large
+    download, and the one about an outdated folder is an error here.
 
     Args:
-        entry: its row in the catalog.
-        root: the data folder; the files lie in ``root/ogbn_NAME``, as OGB puts them.
+        entry: Its row in the catalog.
+        root: The data folder; the files are in ``root/ogbn_NAME``, as OGB puts them.
 
     Raises:
         DataError: OGB is not installed; the archive cannot be fetched; the folder is of another
@@ -83,7 +84,7 @@ def read_ogb(entry: Entry, root: Path) -> Source:
     try:
         # OGB's progress goes where it does not mix with what a command prints.
         with (
-            impatient(),
+            timeout(),
             contextlib.redirect_stdout(sys.stderr),
             warnings.catch_warnings(),
             _plain_pickles(),
@@ -139,7 +140,7 @@ def _evaluator(name: str) -> Any:
 
 
 def _library(entry: Entry) -> Any:
-    """Imports ``ogb.nodeproppred``, without the thread in which ogb asks the net for news."""
+    """Import ``ogb.nodeproppred``, without the thread in which ogb asks the net for news."""
     try:
         if "ogb" not in sys.modules and "outdated" not in sys.modules:
             # None in sys.modules is Python's mark of a package that cannot be imported; ogb then
@@ -157,7 +158,7 @@ def _library(entry: Entry) -> Any:
 
 
 def _fetch(entry: Entry, root: Path) -> None:
-    """Gets the archive with OGB's own functions, or takes the one that lies there, and unpacks."""
+    """Get the archive with OGB's own functions, or take the one that is there, and unpack it."""
     from ogb.utils.url import download_url, extract_zip
 
     archive = root / str(entry.archive)
@@ -185,7 +186,7 @@ def _fetch(entry: Entry, root: Path) -> None:
 
 
 def _check_release(entry: Entry, library: Any, folder: Path) -> None:
-    """Refuses a folder of another release, about which OGB would ask on the terminal."""
+    """Refuse a folder of another release, about which OGB would ask on the terminal."""
     table = Path(library.__file__).with_name("master.csv").read_text(encoding="utf-8").splitlines()
     names = table[0].split(",")
     versions = next(line.split(",") for line in table if line.startswith("version,"))
@@ -199,7 +200,7 @@ def _check_release(entry: Entry, library: Any, folder: Path) -> None:
 
 @contextlib.contextmanager
 def _plain_pickles() -> Iterator[None]:
-    """Lets torch.load open the graphs and arrays that OGB saves, and nothing that can run code."""
+    """Let torch.load open the graphs and arrays that OGB saves, and nothing that can run code."""
     from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
     from torch_geometric.data.storage import GlobalStorage
 

@@ -6,12 +6,14 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from maxk.core.errors import DataError
 from maxk.data.catalog import Entry, needs
-from maxk.data.remote import contents, explain, impatient, verify
-from maxk.data.source import MASKS, Source
+from maxk.data.dataset import MASKS
+from maxk.data.remote import contents, explain, timeout, verify
+from maxk.data.source import Source
 from maxk.graph.files import Edges
 
 if TYPE_CHECKING:
@@ -24,13 +26,13 @@ SPARSE_SHARE = 0.05
 
 
 def read_pyg(entry: Entry, root: Path) -> Source:
-    """Loads a data set by its class of ``torch_geometric.datasets``, which fetches it if need be.
+    """Load a data set by its class of ``torch_geometric.datasets``, which fetches it if need be.
 
-    The files lie in ``root/CLASS``, as in PyG's own examples, so earlier downloads are found.
+    The files are in ``root/CLASS``, as in PyG's own examples, so earlier downloads are found.
 
     Args:
-        entry: its row in the catalog.
-        root: the data folder.
+        entry: Its row in the catalog.
+        root: The data folder.
 
     Raises:
         DataError: PyG is not installed; the files cannot be fetched; a file is damaged; or the
@@ -46,7 +48,7 @@ def read_pyg(entry: Entry, root: Path) -> Source:
     loader = getattr(datasets, entry.loader)
     calls = [{"split": part} for part in entry.parts] or [{}]
     try:
-        with impatient(), warnings.catch_warnings():
+        with timeout(), torch.device("cpu"), warnings.catch_warnings():
             warnings.filterwarnings("error", message="Weights only load failed")
             if entry.archive is not None and entry.missing(root):
                 _fetch(entry, root)
@@ -69,7 +71,7 @@ def read_pyg(entry: Entry, root: Path) -> Source:
 
 
 def _fetch(entry: Entry, root: Path) -> None:
-    """Puts the archive where the class unpacks it, so that it can be checked before."""
+    """Put the archive where the class unpacks it, so that it can be checked before."""
     from torch_geometric.data import download_url
 
     path = root / str(entry.archive)
@@ -90,18 +92,14 @@ def thin(x: Tensor) -> NDArray[Any] | Tensor:
 def _joined(entry: Entry, graphs: list[list[Any]]) -> Source:
     """One graph of many without an edge between them; each part's nodes are one mask."""
     flat = [data for part in graphs for data in part]
-    starts = torch.tensor([0, *(data.num_nodes for data in flat)]).cumsum(0).tolist()
+    starts = np.cumsum([0, *(data.num_nodes for data in flat)]).tolist()
     edges = [data.edge_index + start for data, start in zip(flat, starts, strict=False)]
     total = starts[-1]
     source = Source(entry.name, entry.name, _edges(torch.cat(edges, dim=1), total))
     source.x = torch.cat([data.x for data in flat]).numpy()
     source.y = torch.cat([data.y for data in flat]).numpy()
-    part_of = torch.cat([
-        torch.full((data.num_nodes,), index)
-        for index, part in enumerate(graphs)
-        for data in part
-    ])  # fmt: skip
-    source.masks = {mask: (part_of == index).numpy() for index, mask in enumerate(MASKS)}
+    part_of = np.repeat(np.arange(len(graphs)), [sum(d.num_nodes for d in part) for part in graphs])
+    source.masks = {mask: part_of == index for index, mask in enumerate(MASKS)}
     return source
 
 

@@ -22,13 +22,13 @@ import numpy as np
 from maxk.core.errors import DataError
 from maxk.data.catalog import Entry
 
-#: A server that says nothing for so long is given up; the libraries themselves would wait forever.
+#: Longest silence of a server; the libraries themselves would wait forever.
 SILENCE_SECONDS = 60.0
 
 
 @contextlib.contextmanager
-def impatient() -> Iterator[None]:
-    """Ends a connection that stays silent, while inside."""
+def timeout() -> Iterator[None]:
+    """End a connection that stays silent, while inside."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(SILENCE_SECONDS)
     try:
@@ -40,16 +40,16 @@ def impatient() -> Iterator[None]:
 def explain(
     entry: Entry, root: Path, error: Exception, *, processed: Path | None, before: set[Path]
 ) -> DataError:
-    """Says in one sentence why a data set could not be loaded.
+    """Say in one sentence why a data set could not be loaded.
 
-    What was fetched only in part is removed, so that the next try fetches it anew.
+    What was fetched only in part is removed, so that the next try fetches it again.
 
     Args:
-        entry: the data set.
-        root: the data folder.
-        error: what the library raised.
-        processed: what the library keeps of an earlier load, where that is what it read now.
-        before: the files that lay in the data set's folder before.
+        entry: The data set.
+        root: The data folder.
+        error: What the library raised.
+        processed: What the library keeps of an earlier load, where that is what it read now.
+        before: The files that were in the data set's folder before.
     """
     reason = _reason(error)
     if isinstance(error, MemoryError):
@@ -78,14 +78,14 @@ def explain(
 
 
 def verify(entry: Entry, root: Path, *, fetched: bool) -> None:
-    """Compares the archive of a data set with its known checksum.
+    """Compare the archive of a data set with its known checksum.
 
     An archive that cannot be unpacked is left to whoever unpacks it.
 
     Args:
-        entry: the data set; one without archive or checksum passes.
-        root: the data folder.
-        fetched: whether the archive came just now; then a wrong one is removed.
+        entry: The data set; one without archive or checksum passes.
+        root: The data folder.
+        fetched: Whether the archive came just now; then a wrong one is removed.
 
     Raises:
         DataError: it is whole, but another file.
@@ -94,30 +94,30 @@ def verify(entry: Entry, root: Path, *, fetched: bool) -> None:
         return
     path = root / entry.archive
     with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found == entry.sha256 or damage(path) is not None:
+        checksum = hashlib.file_digest(file, "sha256").hexdigest()
+    if checksum == entry.sha256 or damage(path) is not None:
         return
     if fetched:
         path.unlink()
     folder = root / entry.folder
     place = folder.parent if entry.source == "ogb" else folder
     raise DataError(
-        f"{path} is not the known {path.name}: its SHA-256 is {found}, expected {entry.sha256}; "
+        f"{path} is not the known {path.name}: its SHA-256 is {checksum}, expected {entry.sha256}; "
         f"get it from {entry.page}, or unpack it into {place}/ yourself if you trust it"
     )
 
 
 def contents(entry: Entry, root: Path) -> set[Path]:
-    """Returns the files of a data set that are there: raw ones, their archive, OGB's split."""
+    """Return the files of a data set that are there: raw ones, their archive, OGB's split."""
     folder = root / entry.folder
-    found = [*folder.glob("*"), *folder.parent.glob("split/*/*")]
+    paths = [*folder.glob("*"), *folder.parent.glob("split/*/*")]
     if entry.archive is not None:
-        found.append(root / entry.archive)
-    return {path for path in found if path.is_file()}
+        paths.append(root / entry.archive)
+    return {path for path in paths if path.is_file()}
 
 
 def damage(path: Path) -> str | None:
-    """Says what is wrong with a file by its own format's marks, or None; runs nothing in it."""
+    """Say what is wrong with a file by its own format's marks, or None; run nothing in it."""
     kind = path.suffix.lower()
     try:
         if path.stat().st_size == 0:
@@ -148,17 +148,17 @@ def damage(path: Path) -> str | None:
 def _cannot_fetch(entry: Entry, root: Path, reason: str) -> DataError:
     if entry.archive is not None:
         place = (root / entry.archive).parent
-        cure = f"get {entry.page} and put it, still packed, into {place}/"
+        suggestion = f"get {entry.page} and put it, still packed, into {place}/"
     else:
         files = ", ".join(entry.missing(root))
-        cure = f"get {files} from {entry.page} and put them into {root / entry.folder}/"
-    return DataError(f"{entry.name} cannot be fetched ({reason}); {cure}")
+        suggestion = f"get {files} from {entry.page} and put them into {root / entry.folder}/"
+    return DataError(f"{entry.name} cannot be fetched ({reason}); {suggestion}")
 
 
 def _reason(error: Exception) -> str:
     text = " ".join(str(error).split()) or "no reason given"
     if "Weights only load failed" in text:
-        found = re.search(r"GLOBAL (\S+)|serialization\.\w+\(\[(\S+?)\]\)", text)
-        named = f", {found[1] or found[2]}," if found else ""
+        blocked = re.search(r"GLOBAL (\S+)|serialization\.\w+\(\[(\S+?)\]\)", text)
+        named = f", {blocked[1] or blocked[2]}," if blocked else ""
         return f"it holds more than tensors{named} and could run code, so it was not opened"
     return f"{type(error).__name__}: {text[:200]}"

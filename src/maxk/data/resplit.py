@@ -1,4 +1,4 @@
-"""Another split of a data set that is there already."""
+"""Another split of a data set that is loaded already."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from maxk.core.errors import DataError
 from maxk.data.dataset import Dataset
 from maxk.data.labels import check_labels
-from maxk.data.load import _split
+from maxk.data.load import split_of
 from maxk.data.source import Source
 
 
@@ -15,10 +15,10 @@ def with_split(dataset: Dataset, source: Source, *, split: int | None, seed: int
     """The same data set under another split of its source; graph and features are not made again.
 
     Args:
-        dataset: what :func:`maxk.data.load.assemble` made of ``source``, on any device.
-        source: where its masks come from.
-        split: as in :func:`maxk.data.load.load`.
-        seed: as in :func:`maxk.data.load.load`.
+        dataset: What :func:`maxk.data.load.assemble` made of ``source``, on any device.
+        source: Where its masks come from.
+        split: As in :func:`maxk.data.load.load`.
+        seed: As in :func:`maxk.data.load.load`.
 
     Raises:
         DataError: the source holds no labels, or no such split.
@@ -26,7 +26,7 @@ def with_split(dataset: Dataset, source: Source, *, split: int | None, seed: int
     if source.y is None:
         raise DataError(f"{source.origin}: holds no labels, so it has no split")
     labels = check_labels(source.y, source.num_classes, source.called("y"))
-    masks = _split(source, labels, split, seed)
+    masks = split_of(source, labels, split, seed)
     device = dataset.y.device
     return replace(
         dataset,

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 
 from maxk.core.errors import DataError
-from maxk.data.dataset import SPLITS
-from maxk.data.source import MASKS, Source
+from maxk.data.dataset import MASKS, SPLITS
+from maxk.data.names import holds_ids
+from maxk.data.source import Source
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,7 +26,7 @@ RARE = 5
 
 @dataclass(frozen=True)
 class Split:
-    """Three bool masks [N] and what there is to say about them."""
+    """Three bool masks [N] and the notes about them."""
 
     train: Tensor
     val: Tensor
@@ -34,7 +35,7 @@ class Split:
 
 
 def choose_split(source: Source, labels: Labels, split: int | None) -> Split:
-    """Takes one split out of the source's masks.
+    """Take one split out of the source's masks.
 
     Masks are bool (or 0 and 1), [N] or [N, S] for S splits. Unlabelled nodes are taken out. Masks
     that overlap stay as they are, with a note that counts the common nodes.
@@ -45,9 +46,9 @@ def choose_split(source: Source, labels: Labels, split: int | None) -> Split:
     """
     missing = [mask for mask in MASKS if mask not in source.masks]
     if missing:
+        held = ", ".join(source.names.get(mask, mask) for mask in source.masks)
         raise DataError(
-            f"{source.origin}: holds {', '.join(source.masks)} but no {', '.join(missing)}; "
-            "give all three or none"
+            f"{source.origin}: holds {held} but no {', '.join(missing)}; give all three or none"
         )
     nodes = labels.labelled.shape[0]
     arrays = [_as_bool(source, mask, nodes) for mask in MASKS]
@@ -103,17 +104,18 @@ def make_split(
     train: int | float = 0.6,
     val: int | float = 0.2,
 ) -> Split:
-    """Draws a split of the labelled nodes with scikit-learn's ``train_test_split``.
+    """Draw a split of the labelled nodes with scikit-learn's ``train_test_split``.
 
-    Single-label splits are stratified: each class is parted alike; classes of fewer than five nodes
-    are parted together with the largest class. Multi-label splits are plain random ones.
+    Single-label splits are stratified: each class is split in the same shares; classes of fewer
+    than five nodes are split together with the largest class. Multi-label splits are plain random
+    ones.
 
     Args:
-        labels: checked labels.
-        seed: same seed, same split.
-        origin: what an error message names.
-        train: share or count of labelled nodes in the training set.
-        val: share or count in the validation set; the rest is the test set.
+        labels: Checked labels.
+        seed: Same seed, same split.
+        origin: What an error message names.
+        train: Share or count of labelled nodes in the training set.
+        val: Share or count in the validation set; the rest is the test set.
 
     Raises:
         DataError: fewer than three nodes are labelled.
@@ -144,7 +146,7 @@ def make_split(
     )
     masks = []
     for part in (first, second, third):
-        mask = torch.zeros(labels.labelled.shape[0], dtype=torch.bool)
+        mask = torch.zeros_like(labels.labelled)
         mask[torch.from_numpy(nodes[part])] = True
         masks.append(mask)
     kind = "random" if strata is None else "stratified"
@@ -156,7 +158,7 @@ def make_split(
 
 
 def _strata(y: NDArray[np.int64]) -> NDArray[np.int64] | None:
-    """Classes to part alike, or None where there are too few nodes for that."""
+    """Classes to stratify by, or None where there are too few nodes for that."""
     counts = np.bincount(y)
     largest = int(counts.argmax())
     if counts[largest] < RARE:
@@ -166,11 +168,18 @@ def _strata(y: NDArray[np.int64]) -> NDArray[np.int64] | None:
 
 def _as_bool(source: Source, mask: str, nodes: int) -> NDArray[np.bool_]:
     array: NDArray[Any] = source.masks[mask]
+    name = source.names.get(mask, mask)
     what = f"{source.origin}: {source.called(mask)}"
+    if holds_ids(name) and array.dtype.kind != "b":
+        return _from_ids(array, what, mask, nodes)
+    if name.endswith("masks") and array.ndim == 2 and array.shape[0] != nodes == array.shape[1]:
+        array = array.T
     if array.ndim not in (1, 2) or array.shape[0] != nodes:
         hint = "; transpose it to [N, S]" if array.ndim == 2 and array.shape[1] == nodes else ""
+        if array.ndim == 1 and array.dtype.kind in "iu" and mask not in source.where:
+            hint = f"; if it holds node ids, call it {mask.replace('mask', 'idx')}"
         raise DataError(
-            f"{what} must have {nodes} entries, one a node, "
+            f"{what} must have {nodes} entries, one per node, "
             f"got {array.shape[0] if array.ndim else 0} (shape {list(array.shape)}){hint}"
         )
     if array.dtype.kind not in "biuf" or not bool(((array == 0) | (array == 1)).all()):
@@ -181,3 +190,29 @@ def _as_bool(source: Source, mask: str, nodes: int) -> NDArray[np.bool_]:
     if array.ndim == 2 and array.shape[1] == 0:
         raise DataError(f"{what} holds no split: its shape is {list(array.shape)}")
     return array.astype(np.bool_)
+
+
+def _from_ids(array: NDArray[Any], what: str, mask: str, nodes: int) -> NDArray[np.bool_]:
+    """The mask of a vector of node ids."""
+    if array.dtype.kind not in "iu":
+        raise DataError(
+            f"{what} must hold node ids as integers, got {array.dtype} {list(array.shape)}"
+        )
+    ids = array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
+    if ids.ndim != 1:
+        raise DataError(
+            f"{what} must be a vector of node ids, got shape {list(array.shape)}; several splits "
+            f"are {mask}s [N, S]"
+        )
+    wrong = (ids < 0) | (ids >= nodes)
+    if wrong.any():
+        position = int(wrong.argmax())
+        raise DataError(
+            f"{what} holds {int(ids[position])} at position {position}; "
+            f"node ids lie in 0..{nodes - 1}"
+        )
+    counts = np.bincount(ids.astype(np.int64), minlength=nodes)
+    if counts.max(initial=0) > 1:
+        node = int(counts.argmax())
+        raise DataError(f"{what} names node {node} twice; if it is a mask, call it {mask}")
+    return counts > 0

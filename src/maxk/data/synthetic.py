@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -85,7 +85,7 @@ class SyntheticConfig:
 
     @property
     def edges(self) -> int:
-        """E, directed edges asked for: an even number near nodes * degree."""
+        """E, directed edges requested: an even number near nodes * degree."""
         return 2 * round(self.nodes * self.degree / 2)
 
 
@@ -130,7 +130,7 @@ class SyntheticGraph:
 
 
 def generate(config: SyntheticConfig, *, device: torch.device | str = "cpu") -> SyntheticGraph:
-    """Draws a graph.
+    """Draw a graph.
 
     A configuration model: each node has as many edge ends as its drawn degree. With probability
     ``homophily`` an edge is closed inside its community, otherwise with any node. Loops and
@@ -138,7 +138,7 @@ def generate(config: SyntheticConfig, *, device: torch.device | str = "cpu") -> 
     a graph too dense for that keeps fewer.
 
     Args:
-        config: what to draw.
+        config: What to draw.
         device: where; the random numbers, and so the graph, depend on the kind of device.
 
     Example:
@@ -182,7 +182,7 @@ def generate(config: SyntheticConfig, *, device: torch.device | str = "cpu") -> 
 
 
 def node_features(config: SyntheticConfig, communities: Tensor) -> Tensor:
-    """Draws features: the community's centre, ``signal`` away from 0, plus standard normal noise.
+    """Draw features: the community's centre, ``signal`` away from 0, plus standard normal noise.
 
     Args:
         config: ``features``, ``signal``, ``communities`` and ``seed`` are used.
@@ -193,17 +193,18 @@ def node_features(config: SyntheticConfig, communities: Tensor) -> Tensor:
     """
     random = torch.Generator(communities.device).manual_seed(config.seed + 1)
     size, device = config.features, communities.device
-    centres = torch.randn(config.communities, size, generator=random, device=device)
+    kind: Any = {"dtype": torch.float32, "device": device}
+    centres = torch.randn(config.communities, size, generator=random, **kind)
     centres *= config.signal / centres.norm(dim=1, keepdim=True)
-    noise = torch.randn(communities.numel(), size, generator=random, device=device)
+    noise = torch.randn(communities.numel(), size, generator=random, **kind)
     return noise.add_(centres[communities])
 
 
 def parse_spec(spec: str) -> SyntheticConfig:
-    """Reads ``"synthetic"``, ``"synthetic:nodes=1000,law=power"`` or ``"synthetic:flickr-like"``.
+    """Read ``"synthetic"``, ``"synthetic:nodes=1000,law=power"`` or ``"synthetic:flickr-like"``.
 
-    What follows the colon is parted by commas: at most one of the named shapes, which comes first,
-    and ``name=value`` pairs, the names being the fields of :class:`SyntheticConfig`.
+    After the colon follow, separated by commas, at most one of the named shapes, which comes first,
+    and ``name=value`` pairs, whose names are the fields of :class:`SyntheticConfig`.
 
     Raises:
         DataError: a shape, name or value is unknown or out of range.
@@ -241,7 +242,7 @@ def _value(name: str, text: str, kind: str) -> object:
 
 
 def _edge_ends(config: SyntheticConfig, random: torch.Generator) -> Tensor:
-    """int64 [2, E / 2] node ids; each node stands in it about as often as its degree says.
+    """int64 [2, E / 2] node ids; each node is in it about as often as its degree says.
 
     The node ids rise along it, and a column's two ends belong to one node, or to neighbours.
     """
@@ -271,19 +272,19 @@ def _edge_ends(config: SyntheticConfig, random: torch.Generator) -> Tensor:
 def _close(
     ends: Tensor, community: Tensor, config: SyntheticConfig, random: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Joins first ends to shuffled second ends, inside a community or anywhere."""
+    """Join first ends to shuffled second ends, inside a community or anywhere."""
     count = ends.shape[1]
     source, target = ends
     draw = torch.rand(count, generator=random, device=ends.device, dtype=torch.float64)
     inside = draw < config.homophily
-    mine = target[inside]
+    ours = target[inside]
     # Sorting by community plus a random fraction shuffles within the communities.
-    shuffle = torch.rand(mine.numel(), generator=random, device=ends.device, dtype=torch.float64)
-    order = torch.argsort(community[mine] + shuffle)
+    shuffle = torch.rand(ours.numel(), generator=random, device=ends.device, dtype=torch.float64)
+    order = torch.argsort(community[ours] + shuffle)
     others = target[~inside]
     anywhere = torch.randperm(others.numel(), generator=random, device=ends.device)
     joined = torch.empty_like(source)
-    joined[inside] = mine[order]
+    joined[inside] = ours[order]
     joined[~inside] = others[anywhere]
     return source, joined
 

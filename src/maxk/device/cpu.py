@@ -7,14 +7,20 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
 import torch
 from llvmlite import ir
 from numba import njit, types
+from numba.core import event
 from numba.extending import intrinsic
+
+from maxk.core.forks import lost_threads
+from maxk.device.compiling import begin_compilation, end_compilation
+from maxk.device.cpu_cache import KernelCache
+from maxk.device.cpu_threads import start_threads
 
 # Four times more pieces than any usual core count, so that one heavy piece cannot hold the others.
 # A fixed number also makes the result independent of the number of threads.
@@ -25,13 +31,43 @@ FASTMATH = {"nsz", "arcp", "contract", "afn", "reassoc"}
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+#: Whether kernels check every index and raise IndexError outside an array, on one thread. Set
+#: before the operations are imported; for tests.
+check_bounds = False
+
 
 def kernel(function: F) -> F:
-    """Compiles a parallel kernel on first call and keeps it on disk."""
-    compiled: F = njit(
-        parallel=True, fastmath=FASTMATH, cache=True, error_model="numpy", boundscheck=False
-    )(function)
-    return compiled
+    """Compile a parallel kernel on its first call and keep it on disk."""
+    return _compiled(function, parallel=not check_bounds, fastmath=FASTMATH)
+
+
+def helper(function: F) -> F:
+    """Compile a function that kernels call and keep it on disk."""
+    return _compiled(function, parallel=False, fastmath=False)
+
+
+def _compiled(function: F, **options: Any) -> F:
+    if numba.config.DISABLE_JIT:
+        return function  # never run: start_threads refuses first
+    options.update(error_model="numpy", boundscheck=check_bounds)
+    compiled = njit(**options)(function)
+    compiled._cache = KernelCache(function, options)
+    return cast(F, compiled)
+
+
+class _Compilations(event.Listener):
+    """Counts the compilation of our functions, and of what they call, as such."""
+
+    def on_start(self, event: Any) -> None:
+        if isinstance(event.data["dispatcher"]._cache, KernelCache):
+            begin_compilation()
+
+    def on_end(self, event: Any) -> None:
+        if isinstance(event.data["dispatcher"]._cache, KernelCache):
+            end_compilation()
+
+
+event.register("numba:compile", _Compilations())
 
 
 @intrinsic
@@ -87,13 +123,23 @@ _own_threads: int | None = None
 
 
 def threads() -> int:
-    """Threads a kernel uses: as many as torch does. Sets numba to the same number."""
+    """Threads a kernel uses: as many as torch does. Sets numba to the same number.
+
+    In a forked child that is one, for torch too.
+
+    Raises:
+        DeviceError: the environment keeps numba from compiling or from starting threads.
+    """
+    start_threads()
     wanted = torch.get_num_threads()
+    if lost_threads():
+        if wanted != 1:
+            torch.set_num_threads(1)
+        return 1
     count: int = min(_own_threads or wanted, numba.config.NUMBA_NUM_THREADS)
     if numba.get_num_threads() != count:
         numba.set_num_threads(count)
-    # Both may share one OpenMP runtime, whose default numba raises when it starts its threads.
-    if torch.get_num_threads() != wanted:
+    if torch.get_num_threads() != wanted:  # both may share one OpenMP
         torch.set_num_threads(wanted)
     return count
 

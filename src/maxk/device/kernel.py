@@ -7,13 +7,11 @@ code is kept on disk as plain cubin under a name that covers everything which ch
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import hashlib
 import json
 import os
 import re
-import tempfile
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +23,9 @@ import torch
 from torch import Tensor
 
 from maxk.core.errors import CompileError, DeviceError
-from maxk.core.settings import settings
+from maxk.core.files import write_file
+from maxk.device.caches import cannot_keep, cuda_cache_folder
+from maxk.device.compiling import compiling
 from maxk.device.properties import device_index
 
 INCLUDE = Path(__file__).parent / "include"
@@ -101,7 +101,8 @@ def build(spec: Spec, capability: tuple[int, int]) -> Binary:
     key = _key(text, headers, options)
     found = _load(key)
     if found is None:
-        found = _compile(spec, text, headers, options, as_ptx=target.startswith("compute_"))
+        with compiling():
+            found = _compile(spec, text, headers, options, as_ptx=target.startswith("compute_"))
         _store(key, spec, found)
     return found
 
@@ -143,7 +144,9 @@ def _key(text: str, headers: Sequence[tuple[str, str]], options: Sequence[str]) 
 
 def _load(key: str) -> Binary | None:
     """A whole cache entry, or None: absent, cut short, or altered."""
-    folder = settings().cache_dir / "kernels"
+    folder = cuda_cache_folder()
+    if folder is None:
+        return None
     try:
         code = (folder / f"{key}.cubin").read_bytes()
         note = json.loads((folder / f"{key}.json").read_text())
@@ -155,28 +158,22 @@ def _load(key: str) -> Binary | None:
 
 
 def _store(key: str, spec: Spec, binary: Binary) -> None:
-    """Writes a cache entry, each file whole or not at all; without a writable folder, nothing."""
-    folder = settings().cache_dir / "kernels"
+    """Writes a cache entry, each file whole or not at all; where it cannot, that is logged once."""
+    folder = cuda_cache_folder()
+    if folder is None:
+        cannot_keep(None, None)
+        return
     note = {
         "kernel": str(spec),
         "sha256": hashlib.sha256(binary.code).hexdigest(),
         "log": binary.log,
     }
-    with contextlib.suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)
-        _write(folder / f"{key}.cubin", binary.code)
-        _write(folder / f"{key}.json", json.dumps(note).encode())
-
-
-def _write(path: Path, content: bytes) -> None:
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        Path(name).replace(path)
-    except OSError:
-        Path(name).unlink(missing_ok=True)
-        raise
+        folder.mkdir(parents=True, exist_ok=True)
+        write_file(folder / f"{key}.cubin", binary.code, shared=True)
+        write_file(folder / f"{key}.json", json.dumps(note).encode(), shared=True)
+    except OSError as error:
+        cannot_keep(folder, error)
 
 
 def _nvrtc(function: str, *args: Any) -> Any:
@@ -283,6 +280,19 @@ def _launcher() -> Any:
 
 _lock = threading.Lock()
 _kernels: dict[tuple[Spec, int], Kernel] = {}
+# Whether the process that this one was forked from had kernels loaded; they are not usable here.
+_parent_had_kernels = False
+
+
+def _after_fork() -> None:
+    global _lock, _parent_had_kernels
+    _lock = threading.Lock()  # another thread of the parent may have held it
+    _parent_had_kernels = _parent_had_kernels or bool(_kernels)
+    _kernels.clear()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def kernel(spec: Spec, signature: str, device: torch.device, shared: int = 0) -> Kernel:
@@ -296,8 +306,15 @@ def kernel(spec: Spec, signature: str, device: torch.device, shared: int = 0) ->
 
     Raises:
         CompileError: it does not compile.
-        DeviceError: the driver cannot load it.
+        DeviceError: the driver cannot load it, or this process was forked from one that had used
+            the GPU.
     """
+    if _parent_had_kernels:
+        raise DeviceError(
+            "a forked process cannot use the GPU that its parent has used; start it with "
+            "multiprocessing.get_context('spawn'), or a DataLoader's workers with "
+            "multiprocessing_context='spawn'"
+        )
     index = device_index(device)
     key = (spec, index)
     found = _kernels.get(key)

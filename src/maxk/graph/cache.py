@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from maxk.graph import kept
 from maxk.graph.graph import Graph, _check_weight
 from maxk.graph.sparse import (
     Arrays,
@@ -62,7 +63,7 @@ def remembered(
     owner: object,
     parts: tuple[Tensor, ...],
     num_nodes: tuple[int, int],
-    make: Callable[[tuple[Tensor, ...]], Graph],
+    convert: Callable[[tuple[Tensor, ...]], Graph],
 ) -> Graph:
     """The graph made from an object, while nothing in the object's parts has changed since.
 
@@ -70,7 +71,7 @@ def remembered(
         owner: the object; the graph is forgotten with it.
         parts: the arrays that the graph follows from.
         num_nodes: (num_src, num_dst).
-        make: makes the graph of a copy of the parts, which nobody else can change in place.
+        convert: makes the graph of a copy of the parts, which nobody else can change in place.
     """
     key = id(owner)
     entry = _entries.get(key)
@@ -81,19 +82,21 @@ def remembered(
         and len(entry.snapshot) == len(parts)
         and (
             key in _promised
-            or all(_same(*pair) for pair in zip(entry.snapshot, parts, strict=True))
+            or all(kept.same(*pair) for pair in zip(entry.snapshot, parts, strict=True))
         )
     ):
         return entry.graph
-    snapshot = tuple(part.detach().clone() for part in parts)
-    graph = make(snapshot)
+    snapshot, graph = kept.make(lambda: _convert(parts, convert))
     reference = weakref.ref(owner, lambda _: _entries.pop(key, None))
     _entries[key] = _Entry(reference, snapshot, num_nodes, graph)
     return graph
 
 
-def _same(then: Tensor, now: Tensor) -> bool:
-    return then.device == now.device and then.dtype == now.dtype and torch.equal(then, now)
+def _convert(
+    parts: tuple[Tensor, ...], convert: Callable[[tuple[Tensor, ...]], Graph]
+) -> tuple[tuple[Tensor, ...], Graph]:
+    snapshot = tuple(part.detach().clone() for part in parts)
+    return snapshot, convert(snapshot)
 
 
 def graph_of(
@@ -151,14 +154,14 @@ def _structure(owner: object, arrays: Arrays, num_nodes: tuple[int, int]) -> Gra
     values = arrays.values
     constant = () if values is None or values.requires_grad else (values,)
 
-    def make(snapshot: tuple[Tensor, ...]) -> Graph:
+    def convert(snapshot: tuple[Tensor, ...]) -> Graph:
         if is_edge_index(owner):
             return graph_from_edge_index(owner, None, num_nodes)
         weight = weight_of(snapshot[-1]) if constant else None
         ids = snapshot[: len(arrays.ids)]
         return graph_from(replace(arrays, ids=ids, values=None), weight, num_nodes)
 
-    return remembered(owner, (*arrays.ids, *constant), num_nodes, make)
+    return remembered(owner, (*arrays.ids, *constant), num_nodes, convert)
 
 
 def graph_of_matrix(matrix: Tensor) -> Graph:

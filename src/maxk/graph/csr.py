@@ -11,9 +11,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from maxk.graph.kept import make
 from maxk.graph.schedule import Schedule, schedule_of
 
 INT32_MAX = 2**31 - 1
+INDEX_DTYPES = (torch.int64, torch.int32, torch.int16, torch.uint8)
 
 
 @dataclass(frozen=True)
@@ -84,9 +86,23 @@ class CSR:
     def transpose(self) -> Transpose:
         """The edges in source order; built on first use."""
         if self._transpose is None:
-            indptr, edges = group(self.indices, self.num_src)
-            self._transpose = Transpose(indptr, self.rows()[edges], edges)
+            self._transpose = make(self._make_transpose)
         return self._transpose
+
+    def _make_transpose(self) -> Transpose:
+        indptr, edges = group(self.indices, self.num_src)
+        return Transpose(indptr, self.rows()[edges], edges)
+
+    def reversed(self) -> CSR:
+        """The same edges with rows and columns exchanged; shares all arrays but one."""
+        t = self.transpose
+        order = t.edges if self.order is None else make(lambda: self._order_of(t.edges))
+        back = Transpose(self.indptr, self.indices, make(lambda: torch.argsort(t.edges)))
+        return CSR(t.indptr, t.indices, self.num_dst, order=order, transpose=back)
+
+    def _order_of(self, entries: Tensor) -> Tensor:
+        assert self.order is not None
+        return self.order[entries]
 
     @property
     def has_transpose(self) -> bool:
@@ -105,8 +121,9 @@ class CSR:
 
     def to(self, device: torch.device) -> CSR:
         """The same rows on another device, with the transpose where it is already there."""
-        if device == self.device:
-            return self
+        return self if device == self.device else make(lambda: self._moved(device))
+
+    def _moved(self, device: torch.device) -> CSR:
         order = None if self.order is None else self.order.to(device)
         t = self._transpose
         moved = None
@@ -146,9 +163,64 @@ def index_dtype(num_src: int, num_dst: int) -> torch.dtype:
 def from_edges(edge_index: Tensor, num_src: int, num_dst: int, *, keep_order: bool) -> CSR:
     """CSR of checked edges ``[2, E]`` (source row first)."""
     dtype = index_dtype(num_src, num_dst)
-    source, target = edge_index[0].to(dtype), edge_index[1].to(dtype)
-    indptr, order = group(target, num_dst)
-    return CSR(indptr, source[order].contiguous(), num_src, order if keep_order else None)
+
+    def build() -> CSR:
+        source, target = edge_index[0].to(dtype), edge_index[1].to(dtype)
+        indptr, order = group(target, num_dst)
+        return CSR(indptr, source[order].contiguous(), num_src, order if keep_order else None)
+
+    return make(build)
+
+
+def from_arrays(
+    indptr: Tensor, indices: Tensor, num_src: int | None = None, order: Tensor | None = None
+) -> CSR:
+    """CSR of arrays of any integer dtype, checked and copied.
+
+    Args:
+        indptr: [M + 1].
+        indices: [E].
+        num_src: N; by default M, or one more than the largest id where that is larger.
+        order: int64 [E], checked and not copied; see :class:`CSR`.
+
+    Raises:
+        TypeError: an array has the wrong dtype.
+        ValueError: the arrays disagree, or an id lies outside the graph.
+    """
+    indptr, indices = check_index(indptr, "indptr"), check_index(indices, "indices")
+    if indices.dim() != 1:
+        raise ValueError(f"indices must have shape [E], got {list(indices.shape)}")
+    if indptr.device != indices.device:
+        raise ValueError(
+            "indptr and indices must be on one device, got "
+            f"{indptr.device} and {indices.device}; move one of them"
+        )
+    check_indptr(indptr, indices.shape[0])
+    num_dst = indptr.shape[0] - 1
+    if num_src is None:
+        num_src = max(num_dst, int(indices.max()) + 1 if indices.numel() else 0)
+    check_ids(indices, num_src, "indices", "source")
+    dtype = index_dtype(num_src, num_dst)
+    arrays = make(lambda: (_copy(indptr, torch.int64), _copy(indices, dtype)))
+    return CSR(*arrays, num_src, order)
+
+
+def _copy(ids: Tensor, dtype: torch.dtype) -> Tensor:
+    return ids.to(dtype, copy=True, memory_format=torch.contiguous_format)
+
+
+def check_index(ids: Tensor, name: str) -> Tensor:
+    """Node ids or row pointers as int64 or int32.
+
+    Raises:
+        TypeError: they are no tensor of an integer dtype.
+    """
+    if not isinstance(ids, Tensor):
+        raise TypeError(f"{name} must be a torch.Tensor of integers, got {type(ids).__name__}")
+    if ids.dtype not in INDEX_DTYPES:
+        raise TypeError(f"{name} must hold int64 or int32 ids, got {ids.dtype}; call .long() first")
+    # A narrower dtype cannot be compared with a number of nodes that it cannot hold.
+    return ids if ids.dtype in (torch.int64, torch.int32) else ids.long()
 
 
 def check_ids(ids: Tensor, count: int, name: str, what: str) -> None:

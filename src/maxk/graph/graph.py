@@ -9,15 +9,14 @@ import torch
 from torch import Tensor
 
 from maxk.graph.adjacency import Adjacency
-from maxk.graph.csr import CSR, Transpose, check_ids, check_indptr, from_edges, index_dtype
+from maxk.graph.csr import CSR, check_ids, check_index, from_arrays, from_edges
+from maxk.graph.kept import make, same
 from maxk.graph.weights import check_reduce, gcn_scale, gcn_weight, mean_scale, missing_loops
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from scipy.sparse import sparray, spmatrix
-
-INDEX_DTYPES = (torch.int64, torch.int32, torch.int16, torch.uint8)
 
 
 class Graph:
@@ -36,7 +35,10 @@ class Graph:
         tensor([0, 0, 1, 3])
     """
 
-    __slots__ = ("_adjacencies", "_csr", "_filled", "_loops", "_order_kept", "_weight")
+    __slots__ = (
+        "_adjacencies", "_complete", "_csr", "_filled", "_looked_at", "_loops", "_order_kept",
+        "_weight", "_weighted",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -53,7 +55,11 @@ class Graph:
         self._order_kept = order_kept
         self._loops = loops  # self-loops of weight 1 behind the caller's edges
         self._filled: Graph | None = None
-        self._adjacencies: dict[tuple[str, torch.dtype], tuple[int | None, Adjacency]] = {}
+        self._complete = False  # known to lack no self-loop
+        self._adjacencies: dict[tuple[str, torch.dtype], Adjacency] = {}
+        # Scales of the symmetric normalisation with the weights that they were made of.
+        self._weighted: dict[torch.dtype, tuple[Tensor, Adjacency]] = {}
+        self._looked_at: int | None = None
 
     @staticmethod
     def from_edge_index(
@@ -85,6 +91,9 @@ class Graph:
     ) -> Graph:
         """Builds a graph from CSR arrays whose rows are targets.
 
+        The arrays are copied, 8 bytes a row and 4 bytes an edge (8 from 2^31 nodes on), so that
+        later changes of them do not reach the graph.
+
         Args:
             indptr: integer [M + 1].
             indices: integer [E], source of each edge.
@@ -95,21 +104,8 @@ class Graph:
             TypeError: an array has the wrong dtype.
             ValueError: the arrays disagree, or an id lies outside the graph.
         """
-        indptr, indices = _check_index(indptr, "indptr"), _check_index(indices, "indices")
-        if indices.dim() != 1:
-            raise ValueError(f"indices must have shape [E], got {list(indices.shape)}")
-        check_indptr(indptr, indices.shape[0])
-        num_dst = indptr.shape[0] - 1
-        if num_src is None:
-            num_src = max(num_dst, int(indices.max()) + 1 if indices.numel() else 0)
-        check_ids(indices, num_src, "indices", "source")
-        weight = _check_weight(weight, indices.shape[0], "weight", indices.device)
-        csr = CSR(
-            indptr.to(torch.int64).contiguous(),
-            indices.to(index_dtype(num_src, num_dst)).contiguous(),
-            num_src,
-        )
-        return Graph(csr, weight)
+        csr = from_arrays(indptr, indices, num_src)
+        return Graph(csr, _check_weight(weight, csr.num_edges, "weight", csr.device))
 
     @staticmethod
     def from_scipy(A: sparray | spmatrix) -> Graph:
@@ -127,8 +123,7 @@ class Graph:
             weight = None
         elif matrix.data.dtype.name != "float64":
             weight = data.to(torch.float32)
-        indptr = torch.from_numpy(matrix.indptr.astype("int64", copy=True))
-        indices = torch.from_numpy(matrix.indices.astype("int64", copy=True))
+        indptr, indices = (torch.from_numpy(ids) for ids in (matrix.indptr, matrix.indices))
         return Graph.from_csr(indptr, indices, weight, num_src=matrix.shape[1])
 
     @property
@@ -153,52 +148,65 @@ class Graph:
 
     @property
     def indptr(self) -> Tensor:
-        """int64 [M + 1], row boundaries."""
-        return self._csr.indptr
+        """int64 [M + 1], row boundaries; a copy, which may be changed."""
+        return self._csr.indptr.clone()
 
     @property
     def indices(self) -> Tensor:
-        """[E], source of each edge in CSR order."""
-        return self._csr.indices
+        """[E], source of each edge in CSR order; a copy, which may be changed."""
+        return self._csr.indices.clone()
 
     @property
     def edge_weight(self) -> Tensor | None:
         """[E] in the caller's order, or None for an unweighted graph.
 
         Where :meth:`with_self_loops` added edges, they come last.
+
+        Raises:
+            ValueError: the tensor of weights has another length than when the graph was made.
         """
-        if self._weight is None or not self._loops:
-            return self._weight
-        return torch.cat([self._weight, self._weight.new_ones(self._loops)])
+        weight = self._weight
+        if weight is None:
+            return None
+        if weight.dim() != 1 or weight.shape[0] != self.num_edges - self._loops:
+            # Its owner may have given it other memory, and kernels read one weight for each edge.
+            _check_weight(weight, self.num_edges - self._loops, "edge_weight", self.device)
+        return torch.cat([weight, weight.new_ones(self._loops)]) if self._loops else weight
 
     @property
     def weight(self) -> Tensor | None:
         """[E] in CSR order, differentiable with respect to :attr:`edge_weight`; or None."""
         weight = self.edge_weight
-        if weight is None or self._csr.order is None:
-            return weight
-        return weight[self._csr.order]
+        if weight is None:
+            return None
+        if self._csr.order is not None:
+            return weight[self._csr.order]
+        if weight.is_inference() and not torch.is_inference_mode_enabled():
+            # Autograd cannot save the caller's own tensor.
+            return weight.clone()
+        return weight
 
     @property
     def edge_order(self) -> Tensor | None:
         """int64 [E], place of each CSR entry in the caller's edge list; None where both agree.
 
         Also None for a graph made without weights by :meth:`from_edge_index`, which forgets the
-        order of the list.
+        order of the list. A copy, which may be changed.
         """
-        return self._csr.order
+        order = self._csr.order
+        return None if order is None else order.clone()
 
     def edge_index(self) -> Tensor:
         """int64 [2, E], sources and targets in CSR order."""
-        return torch.stack([self.indices.long(), self._csr.rows().long()])
+        return torch.stack([self._csr.indices.long(), self._csr.rows().long()])
 
     def in_degrees(self) -> Tensor:
         """int64 [M], edges that end in each node."""
-        return self.indptr.diff()
+        return self._csr.indptr.diff()
 
     def out_degrees(self) -> Tensor:
         """int64 [N], edges that start in each node."""
-        return torch.bincount(self.indices, minlength=self.num_src)
+        return torch.bincount(self._csr.indices, minlength=self.num_src)
 
     def to(self, device: torch.device | str) -> Graph:
         """The same graph on another device."""
@@ -230,10 +238,7 @@ class Graph:
 
     def transpose(self) -> Graph:
         """The graph with every edge turned round; its weights keep the caller's order."""
-        t = self._csr.transpose
-        back = Transpose(self.indptr, self.indices, torch.argsort(t.edges))
-        order = t.edges if self._csr.order is None else self._csr.order[t.edges]
-        csr = CSR(t.indptr, t.indices, self.num_dst, order=order, transpose=back)
+        csr = self._csr.reversed()
         return Graph(csr, self._weight, order_kept=self._order_kept, loops=self._loops)
 
     def with_self_loops(self) -> Graph:
@@ -247,23 +252,30 @@ class Graph:
                 "self-loops need a square graph, got "
                 f"{self.num_src} source and {self.num_dst} target nodes; use reduce='mean' or 'sum'"
             )
+        if self._complete:
+            return self
         if self._filled is None:
             if torch.compiler.is_compiling():
                 raise RuntimeError(
                     "self-loops cannot be filled inside torch.compile; call "
                     "graph.prepare('gcn') once before the compiled function"
                 )
-            self._filled = self._fill()
+            filled = self._fill()
+            if filled is None:
+                self._complete = True  # a graph that held itself would live until a collection
+                return self
+            self._filled = filled
         return self._filled
 
-    def _fill(self) -> Graph:
+    def _fill(self) -> Graph | None:
+        """The graph with the missing self-loops; None where none is missing."""
         weighted = self._weight is not None
         if weighted not in self._csr.filled:
             # Kept beside the rows, so that other weights on the same edges sort nothing again.
-            self._csr.filled[weighted] = self._fill_rows(keep_order=weighted)
+            self._csr.filled[weighted] = make(lambda: self._fill_rows(keep_order=weighted))
         csr = self._csr.filled[weighted]
         if csr is None:
-            return self
+            return None
         loops = csr.num_edges - self.num_edges
         return Graph(csr, self._weight, order_kept=weighted, loops=loops)
 
@@ -285,30 +297,74 @@ class Graph:
         Args:
             reduce: "sum", "mean" or "gcn" (which expects a graph with filled self-loops).
             dtype: dtype of the scales: float32 or float64.
+
+        Raises:
+            ValueError: "gcn" meets a negative degree. On a GPU this is looked for on first use and
+                when constant weights have changed in place, not on every call; where nobody looks,
+                and under a compiler, such a node gets NaN.
         """
         key = (check_reduce(reduce), dtype)
-        follows_weights = reduce == "gcn" and self._weight is not None
-        if follows_weights and torch.compiler.is_compiling():
-            # A compiler cannot ask whether a tensor changed, and traces the scales with the rest.
-            return self._scaled(reduce, dtype)
-        version = _version(self._weight if follows_weights else None)
+        if reduce == "gcn" and self._weight is not None:
+            return self._weighted_gcn(self._weight, dtype)
         kept = self._adjacencies.get(key)
-        if kept is None or kept[0] != version:
-            kept = self._adjacencies[key] = (version, self._scaled(reduce, dtype))
-        return kept[1]
+        if kept is None:
+            kept = self._adjacencies[key] = make(lambda: self._scaled(reduce, dtype))
+        return kept
 
     def _scaled(self, reduce: str, dtype: torch.dtype) -> Adjacency:
         row = column = None
         if reduce == "mean":
             row = mean_scale(self._csr, dtype)
         elif reduce == "gcn":
-            weight = self.weight
-            row = column = gcn_scale(self._csr, None if weight is None else weight.detach(), dtype)
+            row = column = gcn_scale(self._csr, None, dtype)
         return Adjacency(self._csr, row, column)
 
+    def _weighted_gcn(self, weight: Tensor, dtype: torch.dtype) -> Adjacency:
+        """The scales of the present weights.
+
+        The owner of the weights can change them by routes that no counter sees (``.data``, a NumPy
+        view, inference mode). On a CPU their values are compared with those that the scales were
+        made of, which costs a tenth of making them; elsewhere a comparison would wait for the
+        device, and the scales are made on every call.
+        """
+        if weight.device.type != "cpu" or torch.compiler.is_compiling():
+            return self._weighted_scales(dtype)
+        kept = self._weighted.get(dtype)
+        if kept is None or not same(kept[0], weight):
+            kept = make(lambda: (weight.detach().clone(), self._weighted_scales(dtype)))
+            self._weighted[dtype] = kept
+        return kept[1]
+
+    def _weighted_scales(self, dtype: torch.dtype) -> Adjacency:
+        weight = self.weight
+        assert weight is not None
+        scale = gcn_scale(self._csr, weight.detach(), dtype, look=self._look())
+        return Adjacency(self._csr, scale, scale)
+
+    def _look(self) -> bool:
+        """Whether to look for negative degrees, which on a GPU waits for the device.
+
+        There it is done on first use and, for weights without a gradient, whenever torch's counter
+        of changes has moved; never while a CUDA graph is captured or under a compiler.
+        """
+        weight = self._weight
+        if weight is None or torch.compiler.is_compiling():
+            return False
+        if weight.device.type != "cuda":
+            return weight.device.type == "cpu"
+        if torch.cuda.is_current_stream_capturing():
+            return False
+        version = 0 if weight.requires_grad or weight.is_inference() else weight._version
+        seen, self._looked_at = self._looked_at, version
+        return seen != version
+
     def gcn_weight(self, weight: Tensor, dtype: torch.dtype) -> Tensor:
-        """Weights in CSR order with the symmetric normalisation multiplied in, differentiable."""
-        return gcn_weight(self._csr, weight, dtype)
+        """Weights in CSR order with the symmetric normalisation multiplied in, differentiable.
+
+        Raises:
+            ValueError: a degree is negative.
+        """
+        return gcn_weight(self._csr, weight, dtype, look=self._look())
 
     def prepare(self, reduce: str = "mean", dtype: torch.dtype = torch.float32) -> Graph:
         """Fills now what aggregation would fill on demand; returns the graph itself.
@@ -335,7 +391,7 @@ def _from_edge_index(
     *,
     keep_order: bool,
 ) -> Graph:
-    edge_index = _check_index(edge_index, "edge_index")
+    edge_index = check_index(edge_index, "edge_index")
     if edge_index.dim() != 2 or edge_index.shape[0] != 2:
         raise ValueError(f"edge_index must have shape [2, E], got {list(edge_index.shape)}")
     num_src, num_dst = _node_counts(edge_index, num_nodes)
@@ -344,20 +400,6 @@ def _from_edge_index(
     weight = _check_weight(edge_weight, edge_index.shape[1], "edge_weight", edge_index.device)
     csr = from_edges(edge_index, num_src, num_dst, keep_order=keep_order or weight is not None)
     return Graph(csr, weight, order_kept=keep_order or weight is not None)
-
-
-def _version(weight: Tensor | None) -> int | None:
-    """How often a tensor was changed in place; an inference tensor does not count it."""
-    return None if weight is None or weight.is_inference() else weight._version
-
-
-def _check_index(ids: Tensor, name: str) -> Tensor:
-    if not isinstance(ids, Tensor):
-        raise TypeError(f"{name} must be a torch.Tensor of integers, got {type(ids).__name__}")
-    if ids.dtype not in INDEX_DTYPES:
-        raise TypeError(f"{name} must hold int64 or int32 ids, got {ids.dtype}; call .long() first")
-    # A narrower dtype cannot be compared with a number of nodes that it cannot hold.
-    return ids if ids.dtype in (torch.int64, torch.int32) else ids.long()
 
 
 def _node_counts(edge_index: Tensor, num_nodes: int | Sequence[int] | None) -> tuple[int, int]:

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from maxk.graph.kept import make
+
 #: Longest piece. Fixed-point sums rely on it: 512 values of 23 bits stay inside 32. Pieces of 256
 #: double the partial sums of a graph with hundreds of edges a row, for no better balance.
 PIECE_EDGES = 512
@@ -70,7 +72,7 @@ def schedule_of(indptr: Tensor, num_edges: int) -> Schedule:
     Registered operations receive a graph as plain tensors and would build it anew each call.
     """
     if indptr not in _cache:
-        _cache[indptr] = build_schedule(indptr, num_edges)
+        _cache[indptr] = make(lambda: build_schedule(indptr, num_edges))
     found: Schedule = _cache[indptr]
     return found
 

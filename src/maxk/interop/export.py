@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import keyword
+import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +59,8 @@ def export_pyg(model: nn.Module, path: str | Path) -> tuple[Path, Path]:
         path: where the weights go, ``NAME.safetensors``.
 
     Returns:
-        Paths of the weights and of the Python file.
+        Paths of the weights and of the Python file, whose name is that of the weights where Python
+        can import it: ``my model.safetensors`` comes with ``my_model.py``.
 
     Raises:
         TypeError: it is another model.
@@ -71,13 +75,25 @@ def export_pyg(model: nn.Module, path: str | Path) -> tuple[Path, Path]:
             f"path must end in .safetensors, got {path}; for example model.safetensors"
         )
     settings = json.dumps(_settings(model))
-    # Tensors of a file share no memory, as tied weights do.
-    weights = {name: t.detach().cpu().clone() for name, t in model.state_dict().items()}
-    code = path.with_suffix(".py")
+    # Copies, since safetensors refuses tensors that share memory, as tied weights do.
+    weights = {
+        name: t.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, t in model.state_dict().items()
+    }
+    code = path.with_name(f"{_module_name(path.stem)}.py")
     path.parent.mkdir(parents=True, exist_ok=True)
     save_file(weights, path, metadata={exported.KEY: settings})
     code.write_bytes(Path(exported.__file__).read_bytes())
     return path, code
+
+
+def _module_name(stem: str) -> str:
+    """A name that ``import`` accepts and that hides no module which the file itself needs."""
+    name = re.sub(r"\W", "_", stem)
+    taken = {*sys.stdlib_module_names, "torch", "torch_geometric", "safetensors", "numpy", "maxk"}
+    if name in taken or keyword.iskeyword(name) or not name.isidentifier():
+        return f"model_{name}"
+    return name
 
 
 def export_torch(model: nn.Module, x: Tensor, graph: Graph) -> ExportedProgram:

@@ -56,7 +56,8 @@ def to_graph(
     - DGL: a graph of one edge type, through its CSC arrays, edges in the order of their ids.
 
     Entries of a matrix are weights unless all are 1. Nodes without edges, weights with their dtype
-    and gradient, and the order of the edges are kept; a matrix's arrays may be shared.
+    and gradient, and the order of the edges are kept. Ids are copied, weights are not: a later
+    change of the source's ids does not reach the graph, one of its weights does.
 
     Args:
         source: the graph.

@@ -70,7 +70,7 @@ def commit() -> str:
     """Returns the commit of the checkout that this package runs from, or ``unknown``."""
     package = Path(__file__).resolve().parents[1]
     root = package.parents[1]
-    # An installed package may lie inside some other project's repository.
+    # An installed package may be inside some other project's repository.
     if package != root / "src" / "maxk" or not (root / ".git").exists():
         return "unknown"
     head = _output("git", "-C", str(root), "rev-parse", "--short=12", "HEAD")

@@ -13,7 +13,6 @@ import importlib.metadata
 import re
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from pathlib import Path
 import torch
 
 from maxk.core.settings import settings
+from maxk.device.caches import cache_error, cpu_cache_folder, cuda_cache_folder
 
 #: The first Linux driver that runs programs of a CUDA major version.
 FIRST_DRIVER = {12: "525.60", 13: "580.65"}
@@ -44,8 +44,10 @@ class Install:
         nvrtc: NVRTC's version as (major, minor), or None where it does not load.
         nvrtc_error: Why it does not load.
         numba_error: Why numba cannot be imported, or None where it can.
-        cache: Folder of compiled kernels.
-        cache_error: Why it cannot be written, or None where it can.
+        jit_disabled: Whether the environment keeps numba from compiling.
+        cpu_cache: Folder of compiled CPU kernels, or None where the user has no home folder.
+        cuda_cache: The same for CUDA kernels.
+        cache_error: Why they cannot be written, or None where they can.
     """
 
     torch: str
@@ -59,7 +61,9 @@ class Install:
     nvrtc: tuple[int, int] | None
     nvrtc_error: str | None
     numba_error: str | None
-    cache: Path
+    jit_disabled: bool
+    cpu_cache: Path | None
+    cuda_cache: Path | None
     cache_error: str | None
 
 
@@ -80,6 +84,7 @@ def look() -> Install:
     """Gathers the versions."""
     available = torch.cuda.is_available()
     nvrtc, nvrtc_error = _nvrtc()
+    numba_error = _import_error("numba")
     return Install(
         torch=torch.__version__,
         torch_cuda=torch.version.cuda,
@@ -94,9 +99,11 @@ def look() -> Install:
         bindings=_version("cuda-bindings"),
         nvrtc=nvrtc,
         nvrtc_error=nvrtc_error,
-        numba_error=_import_error("numba"),
-        cache=settings().cache_dir,
-        cache_error=_cache_error(settings().cache_dir),
+        numba_error=numba_error,
+        jit_disabled=numba_error is None and bool(sys.modules["numba"].config.DISABLE_JIT),
+        cpu_cache=cpu_cache_folder(),
+        cuda_cache=cuda_cache_folder(),
+        cache_error=cache_error(cpu_cache_folder()) or cache_error(cuda_cache_folder()),
     )
 
 
@@ -116,13 +123,20 @@ def problems(install: Install) -> list[Problem]:
                 "pip install --upgrade numba numpy",
             )
         )
+    if install.jit_disabled:
+        found.append(
+            Problem(
+                "NUMBA_DISABLE_JIT is set, so the kernels of the CPU cannot run",
+                "unset NUMBA_DISABLE_JIT",
+            )
+        )
     if install.driver is not None:
         found += _cuda_problems(install)
     if install.cache_error is not None:
         found.append(
             Problem(
-                f"the folder {install.cache} cannot be written ({install.cache_error}), so every "
-                "process compiles its kernels anew",
+                f"compiled kernels cannot be kept ({install.cache_error}), so every process "
+                "compiles them again",
                 "set MAXK_CACHE_DIR to a folder that you may write",
             )
         )
@@ -255,17 +269,6 @@ def _import_error(module: str) -> str | None:
         # numba raises ImportError for a numpy it does not know, and SystemError for a broken one.
         return _line(error)
     return None
-
-
-def _cache_error(folder: Path) -> str | None:
-    """Why a file cannot be made in a folder, or in what would become it."""
-    while not folder.exists() and folder != folder.parent:
-        folder = folder.parent
-    try:
-        with tempfile.TemporaryFile(dir=folder):
-            return None
-    except OSError as error:
-        return f"{folder}: {error.strerror}"
 
 
 def _version(package: str) -> str | None:

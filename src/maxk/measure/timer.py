@@ -14,11 +14,16 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 import torch
 from torch import Tensor
+
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
 
 #: The flush writes this many bytes at least, and four times the L2 at least.
 FLUSH_BYTES = 1 << 29
@@ -29,7 +34,7 @@ FLUSHES = 8
 
 @dataclass(frozen=True)
 class Timing:
-    """The times of one contender, one entry a round.
+    """The times of one contender, one entry per round.
 
     Attributes:
         samples: Milliseconds, in the order of the rounds.
@@ -73,7 +78,7 @@ class Ratio:
 
 
 def percentile(samples: Sequence[float], share: float) -> float:
-    """Returns the value below which ``share`` of the samples lie, interpolated linearly.
+    """Returns the value below which ``share`` of the samples are, interpolated linearly.
 
     Example:
         >>> percentile([1.0, 2.0, 3.0], 0.5)
@@ -93,14 +98,15 @@ def ratio(against: Timing, ours: Timing) -> Ratio:
 
 
 def interleave(
-    contenders: Mapping[str, Callable[[], object]],
+    contenders: Mapping[K, Callable[[], object]],
     *,
     device: torch.device | str = "cpu",
     rounds: int = 9,
     warmup: int = 2,
     cold: bool | None = None,
     budget_s: float | None = None,
-) -> dict[str, Timing]:
+    least: int = 3,
+) -> dict[K, Timing]:
     """Times contenders round by round.
 
     Args:
@@ -109,11 +115,12 @@ def interleave(
         rounds: Rounds to time, at most.
         warmup: Rounds that run first and are not recorded.
         cold: Flush the caches before each call. None means yes on a GPU and no on a CPU, where
-            the benchmark's graphs are chosen to lie inside or outside the cache.
-        budget_s: Stop after the round that passes this many seconds, with three rounds at least.
+            the benchmark's graphs are chosen to be inside or outside the cache.
+        budget_s: Stop after the round that passes this many seconds.
+        least: Rounds that are timed whatever the budget.
 
     Returns:
-        One :class:`Timing` a contender, all with the same number of rounds.
+        One :class:`Timing` per contender, all with the same number of rounds.
 
     Raises:
         ValueError: ``rounds`` is below 1.
@@ -123,25 +130,51 @@ def interleave(
         >>> len(times["a"].samples)
         3
     """
-    if rounds < 1:
-        raise ValueError(f"rounds must be at least 1, got {rounds}")
     where = torch.device(device)
-    names = list(contenders)
     clock = _CudaClock(where, cold is not False) if where.type == "cuda" else _HostClock(bool(cold))
     for _ in range(warmup):
-        for name in names:
-            contenders[name]()
+        for call in contenders.values():
+            call()
     clock.settle()
-    samples: dict[str, list[float]] = {name: [] for name in names}
+    samples = sample_rounds(
+        {name: partial(clock.measure, call) for name, call in contenders.items()},
+        rounds=rounds,
+        budget_s=budget_s,
+        least=least,
+    )
+    return {name: Timing(tuple(values)) for name, values in samples.items()}
+
+
+def sample_rounds(
+    samplers: Mapping[K, Callable[[], T]],
+    *,
+    rounds: int,
+    budget_s: float | None = None,
+    least: int = 3,
+) -> dict[K, list[T]]:
+    """Takes one sample of each contender per round; another contender begins each round.
+
+    Args:
+        samplers: Name -> the call that runs the contender and returns its sample.
+        rounds: Rounds, at most.
+        budget_s: Stop after the round that passes this many seconds.
+        least: Rounds that are run whatever the budget.
+
+    Raises:
+        ValueError: ``rounds`` is below 1.
+    """
+    if rounds < 1:
+        raise ValueError(f"rounds must be at least 1, got {rounds}")
+    names = list(samplers)
+    samples: dict[K, list[T]] = {name: [] for name in names}
     start = time.perf_counter()
     for turn in range(rounds):
         shift = turn % max(len(names), 1)
         for name in names[shift:] + names[:shift]:
-            samples[name].append(clock.measure(contenders[name]))
-        spent = time.perf_counter() - start
-        if budget_s is not None and spent > budget_s and turn >= 2:
+            samples[name].append(samplers[name]())
+        if budget_s is not None and turn + 1 >= least and time.perf_counter() - start > budget_s:
             break
-    return {name: Timing(tuple(values)) for name, values in samples.items()}
+    return samples
 
 
 class _HostClock:
@@ -151,7 +184,7 @@ class _HostClock:
         self._flush: Tensor | None = torch.empty(1 << 25) if cold else None
 
     def settle(self) -> None:
-        """Nothing runs behind the host's back on a CPU."""
+        """Nothing runs asynchronously on a CPU."""
 
     def measure(self, call: Callable[[], object]) -> float:
         if self._flush is not None:

@@ -1,7 +1,7 @@
 """How many bytes each operation has to move, counted from its access pattern.
 
-Letters: N source nodes, M target nodes, E edges, D width, k kept entries; ``v`` bytes a value,
-``c`` bytes a column id (1 to D = 256, 2 to D = 32,768, 4 above). Gathers are counted once an edge,
+Letters: N source nodes, M target nodes, E edges, D width, k kept entries; ``v`` bytes per value,
+``c`` bytes per column id (1 to D = 256, 2 to D = 32,768, 4 above). Gathers are counted per edge,
 as if no cache held a row: on graphs whose features fit a cache the rate that follows from these
 bytes is the caches', and may pass that of the memory. Outputs are counted once.
 """
@@ -27,7 +27,7 @@ class Size:
         num_dst: M, rows of the aggregate.
         num_edges: E.
         width: D.
-        k: Kept entries a row; D for a dense operation.
+        k: Kept entries per row; D for a dense operation.
         value_bytes: Bytes of one value.
         weighted: Whether every edge carries a weight that must be read.
     """

@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from maxk.cbsr import CBSR
 from maxk.nn.functional import add_linear, dense, linear
+from maxk.ops.contract import check_added
 
 _has_any_global_hook: Callable[[], object] = torch_module._has_any_global_hook
 _TENSORS = (nn.Parameter, Tensor)  # torch.func.functional_call puts plain tensors in
@@ -91,7 +92,9 @@ def add_applied(y: Tensor, maker: nn.Module, layer: nn.Module, x: CBSR | Tensor)
         x: [N, D].
     """
     if not is_plain(layer, nn.Linear):
-        return y + cast(Tensor, layer(dense(x)))
+        added = cast(Tensor, layer(dense(x)))
+        check_added(y, added.shape[0], added.shape[-1], y.shape[1])
+        return y + added
     plain = cast(nn.Linear, layer)
     if not is_plain(maker, nn.Linear):
         y = y.clone()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +14,7 @@ from maxk.cbsr import CBSR
 from maxk.graph.cache import graph_of_matrix
 from maxk.ops.aggregate import aggregate
 from maxk.ops.autograd import calls
+from maxk.ops.contract import check_added
 from maxk.ops.maxk.op import to_dense
 
 _is_tracing: Callable[[], bool] = torch.jit._trace.is_tracing
@@ -58,9 +61,13 @@ def add_linear(y: Tensor, x: CBSR | Tensor, weight: Tensor) -> Tensor:
         y: [N, out], which no other operation's gradient reads.
         x: [N, D].
         weight: W, [out, D].
+
+    Raises:
+        ValueError: x has another number of rows than y, or of columns than W.
     """
     if isinstance(x, CBSR):
-        return calls().add_linear(y, x.values, x.columns, weight)
+        return calls().add_linear(y, x.values, x.columns, x.width, weight)
+    _check_dense(y, x, weight.shape[1])
     if y.dtype == x.dtype == weight.dtype:
         return y.addmm_(x, weight.t())
     return y + F.linear(x, weight)
@@ -73,10 +80,42 @@ def add_scaled(y: Tensor, x: CBSR | Tensor, scale: Tensor) -> Tensor:
         y: [N, D], which no other operation's gradient reads.
         x: [N, D].
         scale: [1].
+
+    Raises:
+        ValueError: x has another number of rows or columns than y.
     """
     if isinstance(x, CBSR):
-        return calls().add(y, x.values, x.columns, scale)
+        return calls().add(y, x.values, x.columns, x.width, scale)
+    _check_dense(y, x, y.shape[1])
     return y + scale.to(x.dtype) * x
+
+
+def _check_dense(y: Tensor, x: Tensor, width: int) -> None:
+    # PyTorch would repeat a single row or column as often as it takes.
+    if x.dim() != 2:
+        raise ValueError(f"features must have shape [N, D], got {list(x.shape)}")
+    check_added(y, x.shape[0], x.shape[1], width)
+
+
+class _Drawing(threading.local):
+    generator: torch.Generator | None = None
+
+
+_drawing = _Drawing()
+
+
+@contextlib.contextmanager
+def dropout_from(generator: torch.Generator) -> Iterator[None]:
+    """Draws dropout on the CPU from a generator, in this thread and outside ``torch.compile``.
+
+    The masks are those that the process's generator gives from the same state.
+    """
+    before = _drawing.generator
+    _drawing.generator = generator
+    try:
+        yield
+    finally:
+        _drawing.generator = before
 
 
 def dropout(x: CBSR | Tensor, p: float, training: bool) -> CBSR | Tensor:
@@ -84,8 +123,19 @@ def dropout(x: CBSR | Tensor, p: float, training: bool) -> CBSR | Tensor:
     if p == 0.0 or not training:
         return x
     if isinstance(x, CBSR):
-        return x.with_values(F.dropout(x.values, p, training))
-    return F.dropout(x, p, training)
+        return x.with_values(drop(x.values, p))
+    return drop(x, p)
+
+
+def drop(x: Tensor, p: float) -> Tensor:
+    """Dropout of a dense tensor, in training."""
+    # The order matters: the compiler folds the first question and never sees the second.
+    own = not torch.compiler.is_compiling() and _drawing.generator is not None
+    if not own or x.device.type != "cpu" or p == 0.0 or not x.numel():
+        return F.dropout(x, p)
+    # What F.dropout does on the CPU, but for its generator, which cannot be given.
+    keep = torch.empty_like(x).bernoulli_(1 - p, generator=_drawing.generator)
+    return x * keep.div_(1 - p)
 
 
 def aligned(x: Tensor) -> Tensor:

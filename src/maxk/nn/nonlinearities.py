@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from maxk.cbsr import CBSR, column_dtype
 from maxk.core.checks import check_k
 from maxk.nn.children import is_plain
+from maxk.nn.functional import drop
 from maxk.ops.maxk.op import maxk
 from maxk.ops.norm_maxk.op import layer_norm_maxk
 
@@ -108,7 +109,7 @@ def dropout_relu(x: Tensor, k: int, training: bool) -> Tensor:
         tensor([[1., 0.]])
     """
     share = check_k(k, x.shape[1]) / x.shape[1]
-    return F.dropout(x.relu(), 1.0 - share, training)
+    return drop(x.relu(), 1.0 - share) if training else x.relu()
 
 
 class Activation(nn.Module):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from maxk.graph.adjacency import Adjacency
-from maxk.ops import dispatch
+from maxk.ops import contract, dispatch
 from maxk.ops.derivatives import (
     grad_aggregate,
     grad_aggregate_t,
@@ -75,13 +75,13 @@ class _NormSelect(torch.autograd.Function):
 class _Add(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, y: Tensor, values: Tensor, columns: Tensor, scale: Tensor,
+        ctx: Any, y: Tensor, values: Tensor, columns: Tensor, width: int, scale: Tensor,
         implementation: str | None,
     ) -> Tensor:  # fmt: skip
         ctx.mark_dirty(y)
         ctx.save_for_backward(values, columns, scale)
         ctx.implementation = implementation
-        run_add(y, values.contiguous(), columns.contiguous(), scale, implementation)
+        run_add(y, values.contiguous(), columns.contiguous(), width, scale, implementation)
         return y
 
     @staticmethod
@@ -91,22 +91,23 @@ class _Add(torch.autograd.Function):
         dvalues = dscale = None
         if ctx.needs_input_grad[1]:
             dvalues = (picked * scale).to(values.dtype)
-        if ctx.needs_input_grad[3]:
+        if ctx.needs_input_grad[4]:
             dscale = (picked * values).sum(dtype=scale.dtype).reshape(scale.shape)
-        return grad, dvalues, None, dscale, None
+        return grad, dvalues, None, None, dscale, None
 
 
 class _AddLinear(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, y: Tensor, values: Tensor, columns: Tensor, weight: Tensor,
+        ctx: Any, y: Tensor, values: Tensor, columns: Tensor, width: int, weight: Tensor,
         implementation: str | None,
     ) -> Tensor:  # fmt: skip
+        contract.check_add_linear(y, values, columns, width, weight)
         ctx.mark_dirty(y)
         ctx.save_for_backward(values, columns, weight)
         ctx.implementation = implementation
         dense = run_scatter(
-            values.to(y.dtype).contiguous(), columns.contiguous(), weight.shape[1], implementation
+            values.to(y.dtype).contiguous(), columns.contiguous(), width, implementation
         )
         return y.addmm_(dense, weight.to(y.dtype).t())
 
@@ -118,11 +119,11 @@ class _AddLinear(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             product = grad @ weight.to(grad.dtype)
             dvalues = eager.pick(product, columns).to(values.dtype)
-        if ctx.needs_input_grad[3]:
+        if ctx.needs_input_grad[4]:
             # The dense rows are made again from the k entries: keeping them costs N x D values.
             dense = eager.scatter(values.to(grad.dtype), columns, weight.shape[1])
             dweight = (grad.t() @ dense).to(weight.dtype)
-        return grad, dvalues, None, dweight, None
+        return grad, dvalues, None, None, dweight, None
 
 
 class _Scatter(torch.autograd.Function):
@@ -235,14 +236,16 @@ class Eager:
         values, columns = _NormSelect.apply(x, weight, bias, eps, k, self.implementation)
         return values, columns
 
-    def add(self, y: Tensor, values: Tensor, columns: Tensor, scale: Tensor) -> Tensor:
+    def add(self, y: Tensor, values: Tensor, columns: Tensor, width: int, scale: Tensor) -> Tensor:
         """Adds ``scale`` [1] times CBSR entries to y in place, and returns y."""
-        total: Tensor = _Add.apply(y, values, columns, scale, self.implementation)
+        total: Tensor = _Add.apply(y, values, columns, width, scale, self.implementation)
         return total
 
-    def add_linear(self, y: Tensor, values: Tensor, columns: Tensor, weight: Tensor) -> Tensor:
+    def add_linear(
+        self, y: Tensor, values: Tensor, columns: Tensor, width: int, weight: Tensor
+    ) -> Tensor:
         """Adds CBSR features times weight^T to y in place, and returns y."""
-        total: Tensor = _AddLinear.apply(y, values, columns, weight, self.implementation)
+        total: Tensor = _AddLinear.apply(y, values, columns, width, weight, self.implementation)
         return total
 
     def scatter(self, values: Tensor, columns: Tensor, width: int) -> Tensor:

@@ -19,7 +19,7 @@ from typing import Protocol
 from torch import Tensor
 
 from maxk.graph.adjacency import Adjacency
-from maxk.ops import dispatch
+from maxk.ops import contract, dispatch
 
 # The raw operations take checked, contiguous operands and know no gradient.
 
@@ -45,6 +45,7 @@ def run_norm_select_grad(
     implementation: str | None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of LayerNorm and MaxK: of x [N, D], weight [D] and bias [D]."""
+    contract.check_norm_select_grad(grad, columns, x, mean, rstd, weight)
     dx, dweight, dbias = dispatch.call(
         "norm_maxk", "grad", x.device, implementation, grad, columns, x, mean, rstd, weight
     )
@@ -52,14 +53,17 @@ def run_norm_select_grad(
 
 
 def run_add(
-    y: Tensor, values: Tensor, columns: Tensor, scale: Tensor, implementation: str | None
-) -> None:
+    y: Tensor, values: Tensor, columns: Tensor, width: int, scale: Tensor,
+    implementation: str | None,
+) -> None:  # fmt: skip
     """Adds ``scale`` [1] times CBSR entries to a dense matrix in place."""
+    contract.check_add(y, values, columns, width, scale)
     dispatch.call("maxk", "add", y.device, implementation, y, values, columns, scale)
 
 
 def run_scatter(values: Tensor, columns: Tensor, width: int, implementation: str | None) -> Tensor:
     """Dense [N, D] of CBSR entries."""
+    contract.check_scatter(values, columns, width)
     dense: Tensor = dispatch.call(
         "maxk", "scatter", values.device, implementation, values, columns, width
     )
@@ -68,6 +72,7 @@ def run_scatter(values: Tensor, columns: Tensor, width: int, implementation: str
 
 def run_pick(dense: Tensor, columns: Tensor, implementation: str | None) -> Tensor:
     """Entries of a dense matrix at CBSR columns, [N, k]."""
+    contract.check_pick(dense, columns)
     picked: Tensor = dispatch.call("sspmm", "pick", dense.device, implementation, dense, columns)
     return picked
 
@@ -77,6 +82,7 @@ def run_aggregate(
     implementation: str | None,
 ) -> Tensor:  # fmt: skip
     """dT/dg: SpGEMM of CBSR features, SpMM of dense ones; [M, D]."""
+    contract.check_aggregate(adjacency, weight, values, columns, width)
     device = values.device
     y: Tensor
     if columns is None:
@@ -93,6 +99,7 @@ def run_aggregate_t(
     implementation: str | None,
 ) -> Tensor:  # fmt: skip
     """dT/dv: SSpMM at CBSR columns [N, k], transposed SpMM for dense features [N, D]."""
+    contract.check_aggregate_t(adjacency, weight, grad, columns)
     device = grad.device
     du: Tensor
     if columns is None:
@@ -109,6 +116,7 @@ def run_edge_products(
     implementation: str | None,
 ) -> Tensor:  # fmt: skip
     """dT/dw: one dot product an edge, [E] in CSR order and accumulation dtype."""
+    contract.check_edge_products(adjacency, values, columns, grad)
     device = grad.device
     dw: Tensor
     if columns is None:

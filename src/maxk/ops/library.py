@@ -13,6 +13,7 @@ from torch import Tensor
 
 from maxk.cbsr import column_dtype
 from maxk.graph.adjacency import Adjacency
+from maxk.ops import contract
 from maxk.ops.derivatives import (
     grad_aggregate,
     grad_aggregate_t,
@@ -64,13 +65,17 @@ class Registered:
         values, columns, _, _ = torch.ops.maxk.norm_select(x, weight, bias, eps, k)
         return values, columns
 
-    def add(self, y: Tensor, values: Tensor, columns: Tensor, scale: Tensor) -> Tensor:
+    def add(self, y: Tensor, values: Tensor, columns: Tensor, width: int, scale: Tensor) -> Tensor:
         """Returns y + scale times CBSR entries; the compiler decides what happens in place."""
-        return y + scale * self.scatter(values, columns, y.shape[1])
+        contract.check_add(y, values, columns, width, scale)
+        return y + scale * self.scatter(values, columns, width)
 
-    def add_linear(self, y: Tensor, values: Tensor, columns: Tensor, weight: Tensor) -> Tensor:
+    def add_linear(
+        self, y: Tensor, values: Tensor, columns: Tensor, width: int, weight: Tensor
+    ) -> Tensor:
         """Returns y + CBSR features times weight^T."""
-        dense = self.scatter(values, columns, weight.shape[1]).to(y.dtype)
+        contract.check_add_linear(y, values, columns, width, weight)
+        dense = self.scatter(values, columns, width).to(y.dtype)
         return torch.addmm(y, dense, weight.to(y.dtype).t())
 
     def scatter(self, values: Tensor, columns: Tensor, width: int) -> Tensor:
@@ -118,9 +123,11 @@ REGISTERED = Registered()
 
 def _register_select() -> None:
     def implementation(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        contract.check_select(x, k)
         return run_select(x.contiguous(), k, None)
 
     def fake(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        contract.check_select(x, k)
         return x.new_empty(x.shape[0], k), x.new_empty(
             (x.shape[0], k), dtype=column_dtype(x.shape[1])
         )
@@ -139,11 +146,13 @@ def _register_norm_select() -> None:
     def implementation(
         x: Tensor, weight: Tensor, bias: Tensor, eps: float, k: int
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        contract.check_norm_select(x, weight, bias, k)
         return run_norm_select(x.contiguous(), weight, bias, eps, k, None)
 
     def fake(
         x: Tensor, weight: Tensor, bias: Tensor, eps: float, k: int
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        contract.check_norm_select(x, weight, bias, k)
         rows, dtype = x.shape[0], accumulation_dtype(x.dtype)
         return (
             x.new_empty(rows, k),
@@ -178,6 +187,7 @@ def _register_norm_select_grad() -> None:
     def fake(
         grad: Tensor, columns: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
+        contract.check_norm_select_grad(grad, columns, x, mean, rstd, weight)
         return x.new_empty(x.shape), weight.new_empty(weight.shape), weight.new_empty(weight.shape)
 
     def setup(ctx: Any, inputs: Any, output: Any) -> None:
@@ -201,6 +211,7 @@ def _register_scatter() -> None:
         return run_scatter(values.contiguous(), columns.contiguous(), width, None)
 
     def fake(values: Tensor, columns: Tensor, width: int) -> Tensor:
+        contract.check_scatter(values, columns, width)
         return values.new_empty(values.shape[0], width)
 
     def setup(ctx: Any, inputs: Any, output: Any) -> None:
@@ -220,6 +231,7 @@ def _register_pick() -> None:
         return run_pick(dense.contiguous(), columns.contiguous(), None)
 
     def fake(dense: Tensor, columns: Tensor) -> Tensor:
+        contract.check_pick(dense, columns)
         return dense.new_empty(columns.shape)
 
     def setup(ctx: Any, inputs: Any, output: Any) -> None:
@@ -230,6 +242,13 @@ def _register_pick() -> None:
         return REGISTERED.scatter(grad, ctx.saved_tensors[0], ctx.width), None
 
     _define("pick", "Tensor dense, Tensor columns", "Tensor", implementation, fake, backward, setup)
+
+
+def _adjacency(
+    graph: list[Tensor], row_scale: Tensor | None, column_scale: Tensor | None
+) -> Adjacency:
+    contract.check_graph(graph, row_scale, column_scale)
+    return Adjacency.from_tensors(graph, row_scale, column_scale)
 
 
 def _save_graph(ctx: Any, inputs: Any, operands: tuple[Tensor | None, ...]) -> None:
@@ -249,14 +268,16 @@ def _register_aggregate() -> None:
         graph: list[Tensor], row_scale: Tensor | None, column_scale: Tensor | None,
         weight: Tensor | None, values: Tensor, columns: Tensor | None, width: int,
     ) -> Tensor:  # fmt: skip
-        adjacency = Adjacency.from_tensors(graph, row_scale, column_scale)
+        adjacency = _adjacency(graph, row_scale, column_scale)
         return run_aggregate(adjacency, weight, values.contiguous(), columns, width, None)
 
     def fake(
         graph: list[Tensor], row_scale: Any, column_scale: Any, weight: Any, values: Tensor,
         columns: Any, width: int,
     ) -> Tensor:  # fmt: skip
-        return values.new_empty(graph[0].shape[0] - 1, width)
+        adjacency = _adjacency(graph, row_scale, column_scale)
+        contract.check_aggregate(adjacency, weight, values, columns, width)
+        return values.new_empty(adjacency.num_dst, width)
 
     def setup(ctx: Any, inputs: Any, output: Any) -> None:
         _save_graph(ctx, inputs, tuple(inputs[3:6]))
@@ -278,15 +299,17 @@ def _register_aggregate_t() -> None:
         graph: list[Tensor], row_scale: Tensor | None, column_scale: Tensor | None,
         weight: Tensor | None, grad: Tensor, columns: Tensor | None,
     ) -> Tensor:  # fmt: skip
-        adjacency = Adjacency.from_tensors(graph, row_scale, column_scale)
+        adjacency = _adjacency(graph, row_scale, column_scale)
         return run_aggregate_t(adjacency, weight, grad.contiguous(), columns, None)
 
     def fake(
         graph: list[Tensor], row_scale: Any, column_scale: Any, weight: Any, grad: Tensor,
         columns: Tensor | None,
     ) -> Tensor:  # fmt: skip
+        adjacency = _adjacency(graph, row_scale, column_scale)
+        contract.check_aggregate_t(adjacency, weight, grad, columns)
         if columns is None:
-            return grad.new_empty(graph[2].shape[0] - 1, grad.shape[1])
+            return grad.new_empty(adjacency.num_src, grad.shape[1])
         return grad.new_empty(columns.shape)
 
     def setup(ctx: Any, inputs: Any, output: Any) -> None:
@@ -309,14 +332,16 @@ def _register_edge_products() -> None:
         graph: list[Tensor], row_scale: Tensor | None, column_scale: Tensor | None,
         values: Tensor, columns: Tensor | None, grad: Tensor,
     ) -> Tensor:  # fmt: skip
-        adjacency = Adjacency.from_tensors(graph, row_scale, column_scale)
+        adjacency = _adjacency(graph, row_scale, column_scale)
         return run_edge_products(adjacency, values.contiguous(), columns, grad.contiguous(), None)
 
     def fake(
         graph: list[Tensor], row_scale: Any, column_scale: Any, values: Tensor, columns: Any,
         grad: Tensor,
     ) -> Tensor:  # fmt: skip
-        return grad.new_empty(graph[1].shape[0], dtype=accumulation_dtype(grad.dtype))
+        adjacency = _adjacency(graph, row_scale, column_scale)
+        contract.check_edge_products(adjacency, values, columns, grad)
+        return grad.new_empty(adjacency.num_edges, dtype=accumulation_dtype(grad.dtype))
 
     def setup(ctx: Any, inputs: Any, output: Any) -> None:
         _save_graph(ctx, inputs, tuple(inputs[3:6]))

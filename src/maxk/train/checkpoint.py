@@ -25,9 +25,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from maxk.core.errors import CheckpointError
+from maxk.data.dataset import Dataset
 
 log = logging.getLogger(__name__)
 
@@ -94,13 +95,24 @@ def save_weights(path: Path, weights: Mapping[str, Tensor], about: Mapping[str, 
     from safetensors.torch import save
 
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
+    # safetensors refuses tensors that share memory, as tied weights do.
+    seen: set[int] = set()
+    for name, tensor in tensors.items():
+        place = tensor.untyped_storage().data_ptr()
+        tensors[name] = tensor.clone() if place in seen else tensor
+        seen.add(place)
     # safetensors orders several keys at random; with one, the same weights are the same bytes.
     note = json.dumps({**about, _DIGEST: _digest(tensors)})
     write_file(path, save(tensors, metadata={"maxk": note}))
 
 
 def load_weights(path: Path) -> dict[str, Tensor]:
-    """Reads the tensors of a safetensors file onto the CPU.
+    """Reads the tensors of a safetensors file onto the CPU, as :func:`read_weights`."""
+    return read_weights(path)[0]
+
+
+def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Returns the tensors of a safetensors file, on the CPU, and what was saved about them.
 
     Raises:
         CheckpointError: the file is missing, cut short, damaged or of another kind.
@@ -115,7 +127,8 @@ def load_weights(path: Path) -> dict[str, Tensor]:
         tensors = load(data)
         length = int.from_bytes(data[:8], "little")
         note = json.loads(data[8 : 8 + length]).get("__metadata__", {}).get("maxk", "{}")
-        wanted = json.loads(note).get(_DIGEST)
+        about = dict(json.loads(note))
+        wanted = about.pop(_DIGEST, None)
     except Exception as error:
         # Damage in the table of tensors shows as its own error, as a missing key or as a dtype
         # that torch does not have.
@@ -124,7 +137,45 @@ def load_weights(path: Path) -> dict[str, Tensor]:
         raise CheckpointError(
             f"{path} is damaged: its weights do not have the checksum that it names"
         )
-    return tensors
+    return tensors, about
+
+
+def contents(dataset: Dataset) -> dict[str, str]:
+    """Returns the SHA-256 of each part of a data set: edges, features, labels and splits.
+
+    Example:
+        >>> from maxk.data.load import load
+        >>> sorted(contents(load("digits")))
+        ['edges', 'features', 'labels', 'splits']
+    """
+    graph = dataset.graph
+    return {
+        "edges": _sha256(graph.indptr, graph.indices, graph.weight),
+        "features": _sha256(dataset.x),
+        "labels": _sha256(dataset.y),
+        "splits": _sha256(dataset.train_mask, dataset.val_mask, dataset.test_mask),
+    }
+
+
+def changed_parts(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """Names, in words, the parts of :func:`contents` that differ; empty where none does."""
+    names = [name for name in now if before.get(name) != now[name]]
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+
+
+def _sha256(*tensors: Tensor | None) -> str:
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        if tensor is None:
+            continue
+        parts = [tensor]
+        if tensor.layout == torch.sparse_csr:
+            parts = [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+        for part in parts:
+            digest.update(f"{part.dtype} {list(part.shape)} ".encode())
+            flat = part.detach().cpu().contiguous().reshape(-1)
+            digest.update(flat.view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def _digest(tensors: Mapping[str, Tensor]) -> str:
@@ -196,3 +247,17 @@ def _read_state(path: Path) -> dict[str, Any]:
     if type(state.get("epoch")) is not int:
         raise CheckpointError(f"{path} does not say which epoch it is of")
     return state
+
+
+def on_cpu(model: nn.Module) -> dict[str, Tensor]:
+    """Copies the weights, since the model's own change with the next step."""
+    return {n: t.detach().to("cpu", copy=True) for n, t in model.state_dict().items()}
+
+
+def copied(value: Any) -> Any:
+    """The same dictionaries and lists with every tensor copied to the CPU."""
+    if isinstance(value, Tensor):
+        return value.detach().to("cpu", copy=True)
+    if isinstance(value, dict):
+        return {name: copied(part) for name, part in value.items()}
+    return [copied(part) for part in value] if isinstance(value, list) else value

@@ -107,6 +107,8 @@ class TrainConfig:
     """Folder for the run; by default a new one under runs/."""
     resume: str | None = field(default=None, metadata=_PER_CALL)
     """Continue the run saved in this folder, with its own settings."""
+    other_data: bool = field(default=False, metadata=_PER_CALL)
+    """Continue also where the data are not those that the run was trained on."""
     quiet: bool = field(default=False, metadata=_PER_CALL)
     """Print the result only."""
 
@@ -208,14 +210,15 @@ def read_toml(path: str | Path) -> dict[str, object]:
     """
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        # A path saved with a run may hold bytes that are no text; an editor puts a mark in front.
+        text = path.read_text(encoding="utf-8-sig", errors="surrogateescape")
     except OSError as error:
         raise ConfigError(f"--config {path} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not a TOML file: it is not UTF-8 text") from error
     try:
         table = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
+        if any("\udc80" <= character <= "\udcff" for character in text):
+            raise ConfigError(f"{path} is not a TOML file: it is not UTF-8 text") from error
         # No TOML, a number of thousands of digits, or thousands of brackets.
         raise ConfigError(f"{path} is not a TOML file: {error}") from error
     return from_keys(table, str(path))

@@ -21,6 +21,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,18 @@ SUMMARY = "summary.json"
 
 #: Settings that may differ when a run is continued.
 RESUMABLE = frozenset(
-    {"dataset", "features", "labels", "device", "cuda_graph", "epochs", "patience", "log", "quiet"}
+    {
+        "dataset",
+        "features",
+        "labels",
+        "other_data",
+        "device",
+        "cuda_graph",
+        "epochs",
+        "patience",
+        "log",
+        "quiet",
+    }
 )
 
 
@@ -105,7 +117,8 @@ def open_run(folder: str | Path, **overrides: object) -> Trainer:
     seeds = seed_folders(folder)
     if seeds != [folder]:
         raise CheckpointError(
-            f"{folder} holds {len(seeds)} seeds; name one of them, for example {seeds[0]}"
+            f"{folder} holds {len(seeds)} seeds; name one of them, for example "
+            f"{shlex.quote(str(seeds[0]))}"
         )
     # The settings of a seed lie one floor up.
     match = re.fullmatch(r"seed-(\d+)", folder.name)
@@ -116,9 +129,17 @@ def open_run(folder: str | Path, **overrides: object) -> Trainer:
     config = replace(config, **{"device": "auto", **overrides})  # type: ignore[arg-type]
     if not weights.exists():
         raise CheckpointError(f"{folder} holds no {checkpoint.BEST}; train it first")
-    tensors = checkpoint.load_weights(weights)
+    tensors, about = checkpoint.read_weights(weights)
     trainer = Trainer(config)
     trainer.load_weights(tensors)
+    before = about.get("contents")
+    if before is not None and (parts := checkpoint.changed_parts(before, trainer.contents)):
+        log.info(
+            "%s has other %s than the data that %s was trained on",
+            trainer.dataset.name,
+            parts,
+            folder,
+        )
     return trainer
 
 
@@ -133,8 +154,8 @@ def new_folder(config: TrainConfig, dataset: Dataset) -> Path:
         folder = Path(config.out)
         if (folder / CONFIG).exists():
             raise ConfigError(
-                f"--out {folder} already holds a run; continue it with --resume {folder} "
-                "or choose another folder"
+                f"--out {folder} already holds a run; continue it with "
+                f"--resume {shlex.quote(str(folder))} or choose another folder"
             )
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise ConfigError(f"--out {folder} must be a new or empty folder; it holds other files")
@@ -214,7 +235,7 @@ def append_text(path: Path, text: str) -> None:
         CheckpointError: it cannot be written.
     """
     try:
-        with path.open("a", encoding="utf-8") as file:
+        with path.open("a", encoding="utf-8", errors="surrogateescape") as file:
             file.write(text)
     except OSError as error:
         raise CheckpointError(cannot_write(path, error)) from error
@@ -226,7 +247,8 @@ def write_text(path: Path, text: str) -> None:
     Raises:
         CheckpointError: it cannot be written.
     """
-    write_file(path, text.encode("utf-8"))
+    # Paths may hold bytes that are no text; they are written as they are.
+    write_file(path, text.encode("utf-8", "surrogateescape"))
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:

@@ -110,6 +110,10 @@ class TensorBoardLogger:
         self._params: dict[str, Any] = {}
         self._writer: Any = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy opens its own file of events; the writer's thread belongs to one process.
+        return {**self.__dict__, "_writer": None}
+
     def log_hyperparams(self, params: dict[str, Any]) -> None:
         """Keeps the settings; they are written as a table with the first epoch."""
         self._params = dict(params)

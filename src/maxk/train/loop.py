@@ -3,52 +3,104 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import logging
 import math
-import time
+import pickle
+import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Self, SupportsIndex
 
 import torch
 from torch import Tensor
 
 from maxk.core.errors import CheckpointError, DataError, TrainingError
 from maxk.data.dataset import Dataset, Evaluator
+from maxk.device.compiling import run_clock
 from maxk.measure.memory import peak_memory, reset_peak_memory
-from maxk.ops import dispatch
 from maxk.train import advice, metrics
-from maxk.train.anneal import k_at, set_k
-from maxk.train.capture import Captured
+from maxk.train.checkpoint import changed_parts, contents, copied, on_cpu
 from maxk.train.config import TrainConfig
 from maxk.train.diagnosis import all_finite, first_fault
-from maxk.train.history import Best, Epoch, median, shares
+from maxk.train.isolation import drawing, first_random, numerics
 from maxk.train.loggers import Logger
 from maxk.train.setup import (
     build_model,
     compiled,
+    k_at,
     load_dataset,
-    numerics,
     resolve_device,
+    set_k,
     uncapturable,
 )
-from maxk.train.state import copied, for_device, on_cpu, random_state, set_random_state
+from maxk.train.step import Captured, Step, Target
 
 log = logging.getLogger(__name__)
 
-#: Epochs whose kernels are compiled and matrices made; their time is nobody's.
+#: Epochs in which kernels are compiled and matrices made; their time stands for no other epoch.
 WARM_UP = 2
-#: Epochs behind them that are split into select, aggregate and rest: on a GPU every operation waits
-#: for the device there. A CUDA graph, which has no operations to tell apart, starts behind them.
-SPLIT = 3
+#: Epochs after them whose time is split into select, aggregate and rest: on a GPU every operation
+#: waits for the device there. A CUDA graph, which has no separate operations, starts after them.
+MEASURED = 3
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What one epoch gave.
+
+    Attributes:
+        epoch: Counted from 1.
+        loss: Mean training loss, before this epoch's step.
+        train: Score of the training nodes after the step, dropout off; so are ``val`` and ``test``.
+        val: Score of the validation nodes.
+        test: Score of the test nodes.
+        seconds: Forward, backward and optimizer step, without the compilation of kernels.
+        seconds_evaluate: The forward pass that the scores are taken from.
+        seconds_select: Share of ``seconds`` spent in MaxK; None where it was not measured.
+        seconds_aggregate: The same for aggregation, forward and backward.
+    """
+
+    epoch: int
+    loss: float
+    train: float
+    val: float
+    test: float
+    seconds: float
+    seconds_evaluate: float
+    seconds_select: float | None = None
+    seconds_aggregate: float | None = None
+
+
+@dataclass(frozen=True)
+class Best:
+    """The epoch with the best validation score so far, and its weights on the CPU."""
+
+    epoch: int
+    val: float
+    test: float
+    weights: dict[str, Tensor]
+
+
+def median(values: list[Any]) -> float | None:
+    """Median of the numbers that are known; None where there is none."""
+    known = [v for v in values if v is not None]
+    return statistics.median(known) if known else None
 
 
 class Trainer:
     """Trains a model by full-batch gradient descent and keeps the best validation epoch.
 
-    The random state is the trainer's own: the process's generators are left as they were, and
-    nothing that other code draws changes a run.
+    A run is that of its settings and data, whatever the process has set for itself: default dtype
+    and device, float32 precision, autocast, inference mode. Each call puts back what it sets of
+    torch, also when it fails. Trainers in several threads are right and take turns, an epoch each;
+    to train at the same time, use processes.
+
+    Weights and dropout are drawn from a generator of the trainer, and that of the process stays as
+    it is. On a GPU and under ``compile`` dropout can only draw from the generators of the process:
+    they are set at the start of a call and put back at its end, so another thread that draws from
+    the same ones *during* an epoch changes the run.
 
     Args:
         config: The settings; ``seeds``, ``out``, ``resume`` and ``quiet`` play no part here.
@@ -89,31 +141,58 @@ class Trainer:
         self.loggers = list(loggers)
         self._greeted: list[Logger] = []
         self.device = resolve_device(config.device)
-        if dataset is None:
-            dataset = load_dataset(config)
-        with advice.within_memory(config, dataset, self.device):
-            self.dataset = dataset.to(self.device)
-        self._nodes = _split_nodes(self.dataset)
-        self._labels = {name: self.dataset.y[nodes] for name, nodes in self._nodes.items()}
         self.history: list[Epoch] = []
         self.best: Best | None = None
         self._peak = 0
-        reset_peak_memory(self.device)
-        self._random = random_state(self.device)
-        with self._own_random(seed=config.seed):
-            self.model = build_model(config, self.dataset).to(self.device)
-        self._forward: Callable[..., Tensor] = self.model
-        if config.compile:
-            self._forward = compiled(self.model)
-        # On a GPU one kernel serves all parameters, and the step count may live in a CUDA graph;
-        # with and without a graph alike, so that the results agree bit for bit.
-        cuda = self.device.type == "cuda"
-        self._adam: dict[str, Any] = {"fused": cuda, "capturable": cuda}
-        self._optimizer = torch.optim.Adam(
-            self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay, **self._adam
-        )
         self._warm = 0
         self._captured: tuple[Captured, Captured] | None = None
+        with numerics(config):
+            self._prepare(load_dataset(config) if dataset is None else dataset)
+
+    def _prepare(self, dataset: Dataset) -> None:
+        config = self.config
+        with advice.within_memory(config, dataset, self.device):
+            self.dataset = _trainable(dataset).to(self.device)
+        self._nodes = _split_nodes(self.dataset)
+        self._labels = {name: self.dataset.y[nodes] for name, nodes in self._nodes.items()}
+        reset_peak_memory(self.device)
+        self._random = first_random(config.seed, self.device)
+        self.model = build_model(config, self.dataset, self._random).to(self.device)
+        self._forward = self._callable()
+        target = Target(self._nodes["train"], self._labels["train"])
+        self._step = Step(
+            self.model, self._logits, target, lr=config.lr, weight_decay=config.weight_decay
+        )
+
+    def _callable(self) -> Callable[..., Tensor]:
+        return compiled(self.model) if self.config.compile else self.model
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Compiled code and a CUDA graph know the weights of this trainer and no others.
+        return {**self.__dict__, "_forward": None, "_captured": None, "_warm": 0}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._forward = self._callable()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        made = type(self).__new__(type(self))
+        memo[id(self)] = made
+        made.__setstate__(copy.deepcopy(self.__getstate__(), memo))
+        return made
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
+        """Checks that what the caller made can be pickled, which the error would not name."""
+        parts = [("a logger", logger) for logger in self.loggers]
+        for what, part in [*parts, ("the evaluator of the data set", self.dataset.evaluator)]:
+            try:
+                pickle.dumps(part)
+            except Exception as error:
+                raise TypeError(
+                    f"{what} of this trainer, a {type(part).__name__}, cannot be pickled "
+                    f"({error}); take it out first, or define it at the top level of a module"
+                ) from error
+        return super().__reduce_ex__(protocol)
 
     @property
     def epoch(self) -> int:
@@ -131,6 +210,11 @@ class Trainer:
     def sound(self) -> bool:
         """Whether the weights are those of the last epoch, all of them finite."""
         return all_finite(self.model)
+
+    @functools.cached_property
+    def contents(self) -> dict[str, str]:
+        """The SHA-256 of each part of the data set, as checkpoints carry it."""
+        return contents(self.dataset)
 
     def fit(self, on_epoch: Callable[[Epoch], object] | None = None) -> dict[str, Any]:
         """Trains until :attr:`finished` and returns :meth:`summary`.
@@ -164,11 +248,11 @@ class Trainer:
             # A captured step is that of another k.
             self._captured, self._warm = None, 0
         memory = advice.within_memory(self.config, self.dataset, self.device)
-        with memory, self._own_random(), numerics(self.config):
+        with memory, self._isolated():
             self._capture_when_warm()
             start = self._clock()
-            with self._recorder() as record:
-                loss = float(self._captured[0]() if self._captured else self._step())
+            result, parts = self._train()
+            loss = float(result)
             seconds = self._clock() - start
             if not math.isfinite(loss):
                 raise TrainingError(self._diverged("loss", loss, training=True))
@@ -177,22 +261,21 @@ class Trainer:
             scores = self._scores(logits)
             seconds_evaluate = self._clock() - start
         self._warm += 1
-        select, aggregate = shares(record)
-        result = Epoch(
+        record = Epoch(
             epoch=self.epoch + 1,
             loss=loss,
             **scores,
             seconds=seconds,
             seconds_evaluate=seconds_evaluate,
-            seconds_select=select,
-            seconds_aggregate=aggregate,
+            seconds_select=parts["select"] if parts else None,
+            seconds_aggregate=parts["forward"] + parts["backward"] if parts else None,
         )
-        if result.epoch > self.config.anneal and (self.best is None or result.val > self.best.val):
-            self.best = Best(result.epoch, result.val, result.test, on_cpu(self.model))
-        self.history.append(result)
+        if record.epoch > self.config.anneal and (self.best is None or record.val > self.best.val):
+            self.best = Best(record.epoch, record.val, record.test, on_cpu(self.model))
+        self.history.append(record)
         self._peak = max(self._peak, peak_memory(self.device))
-        self._log(result)
-        return result
+        self._log(record)
+        return record
 
     def close_loggers(self, status: str = "success") -> None:
         """Ends the loggers; training on opens them again.
@@ -218,7 +301,7 @@ class Trainer:
 
     def predict(self) -> Tensor:
         """Returns the logits ``[N, C]`` of every node under the model's present weights."""
-        with self._own_random(), numerics(self.config):
+        with self._isolated():
             return self._predict()
 
     def evaluate(self) -> dict[str, float]:
@@ -226,7 +309,7 @@ class Trainer:
 
         Where the data set has an evaluator of its own, they are that one's to the last digit.
         """
-        with self._own_random(), numerics(self.config):
+        with self._isolated():
             return self._scores(self._predict(), final=True)
 
     def summary(self) -> dict[str, Any]:
@@ -273,11 +356,14 @@ class Trainer:
     def state(self) -> dict[str, Any]:
         """Returns all that :meth:`load_state` needs to continue bit for bit, on the CPU."""
         best = self.best
+        with numerics(self.config):
+            weights, moments = on_cpu(self.model), copied(self._step.optimizer.state_dict())
         return {
             "epoch": self.epoch,
             "shape": self._shape(),
-            "model": on_cpu(self.model),
-            "optimizer": copied(self._optimizer.state_dict()),
+            "contents": self.contents,
+            "model": weights,
+            "optimizer": moments,
             "random": dict(self._random),
             "best": None
             if best is None
@@ -298,7 +384,8 @@ class Trainer:
             CheckpointError: the state belongs to another data set or model.
         """
         try:
-            self._load_state(state)
+            with numerics(self.config):
+                self._load_state(state)
         except CheckpointError:
             raise
         except (KeyError, TypeError, AttributeError, IndexError, ValueError, RuntimeError) as error:
@@ -309,16 +396,23 @@ class Trainer:
             ) from error
 
     def _load_state(self, state: Mapping[str, Any]) -> None:
-        mine, other = self._shape(), state["shape"]
-        for name, value in mine.items():
+        ours, other = self._shape(), state["shape"]
+        for name, value in ours.items():
             if other.get(name) != value:
                 raise CheckpointError(
                     f"the checkpoint was made with {name} {other.get(name)}, this run has {value}; "
                     "resume with the data and settings of the run"
                 )
+        # States of earlier releases do not name the contents of their data.
+        compared = not self.config.other_data and state.get("contents") is not None
+        if compared and (parts := changed_parts(state["contents"], self.contents)):
+            raise CheckpointError(
+                f"{self.dataset.name} has other {parts} than the data that the checkpoint was made "
+                "with; resume with those, or continue on these with --other-data"
+            )
         try:
             self.model.load_state_dict(state["model"])
-            self._optimizer.load_state_dict(for_device(state["optimizer"], self._adam))
+            self._step.load_optimizer(state["optimizer"])
         except (RuntimeError, ValueError) as error:
             raise CheckpointError("the checkpoint holds the weights of another model") from error
         for name in self._random:
@@ -331,7 +425,7 @@ class Trainer:
                     name,
                 )
         # Tried at once, since a generator refuses a state that is not its own.
-        with self._own_random():
+        with self._drawing():
             pass
         self.history = [Epoch(**e) for e in state["history"]]
         self.best = None if state["best"] is None else Best(**state["best"])
@@ -380,19 +474,16 @@ class Trainer:
                 self._greeted.append(logger)
             logger.log_metrics({"loss": told["loss"], **scores, **told}, step)
 
-    def _step(self) -> Tensor:
-        """One step of Adam; returns the loss, still on the device."""
-        self.model.train()
-        self._optimizer.zero_grad(set_to_none=True)
-        logits = self._logits()
-        # The gradient of index_select adds rows; that of [nodes] sorts the node ids first.
-        loss = metrics.loss(logits.index_select(0, self._nodes["train"]), self._labels["train"])
-        if self.device.type == "cpu" and not bool(loss.isfinite()):
-            # A step would spoil the weights; on a GPU to look would be to wait.
-            return loss.detach()
-        loss.backward()  # type: ignore[no-untyped-call]
-        self._optimizer.step()
-        return loss.detach()
+    def _train(self) -> tuple[Tensor, dict[str, float]]:
+        """Makes one step; returns the loss, on the device, and where the time went if measured."""
+        if self._captured:
+            return self._captured[0](), {}
+        # A compiled model calls no operation by name, and a CUDA graph none at all. On a GPU each
+        # record waits for the device, so a few epochs after the warm-up stand for all.
+        few = WARM_UP <= self._warm < WARM_UP + MEASURED
+        if self.config.compile or (self.device.type == "cuda" and not few):
+            return self._step(), {}
+        return self._step.measured()
 
     def _predict(self) -> Tensor:
         self.model.eval()
@@ -408,7 +499,7 @@ class Trainer:
 
     def _capture_when_warm(self) -> None:
         """Records step and prediction as CUDA graphs, once the operations were seen and split."""
-        if self._captured or self._warm < WARM_UP + SPLIT or not self.config.cuda_graph:
+        if self._captured or self._warm < WARM_UP + MEASURED or not self.config.cuda_graph:
             return
         if self.device.type != "cuda" or uncapturable(self.dataset, self.device):
             return
@@ -439,10 +530,10 @@ class Trainer:
 
     def _diverged(self, what: str, value: float, *, training: bool) -> str:
         # The same dropout as in the pass that went wrong.
-        set_random_state(self._random, self.device)
         self.model.train(training)
         x, graph = self.dataset.x, self.dataset.graph
-        fault = first_fault(self.model, x, lambda: self.model(x, graph))
+        with self._drawing():
+            fault = first_fault(self.model, x, lambda: self.model(x, graph))
         return (
             f"the {what} is {value} in epoch {self.epoch + 1}, so training stopped: {fault}; "
             f"try a smaller --lr (it is {self.config.lr:g}), --norm layer or --scaling standard"
@@ -458,30 +549,27 @@ class Trainer:
         }
 
     @contextlib.contextmanager
-    def _own_random(self, seed: int | None = None) -> Iterator[None]:
-        outside = random_state(self.device)
-        try:
-            if seed is None:
-                set_random_state(self._random, self.device)
-            else:
-                torch.manual_seed(seed)
+    def _isolated(self) -> Iterator[None]:
+        """Runs the code inside with the numerics and the generators of this run."""
+        with numerics(self.config), self._drawing():
             yield
-            self._random = random_state(self.device)
-        finally:
-            set_random_state(outside, self.device)
+
+    def _drawing(self) -> contextlib.AbstractContextManager[None]:
+        shared = self.config.compile or self.device.type == "cuda"
+        return drawing(self._random, self.device, shared=shared)
 
     def _clock(self) -> float:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
-        return time.perf_counter()
+        return run_clock()
 
-    def _recorder(self) -> contextlib.AbstractContextManager[Any]:
-        # A compiled model calls no operation by name, and a CUDA graph none at all. On a GPU each
-        # record waits for the device, so a few epochs behind the warm-up stand for all.
-        few = WARM_UP <= self._warm < WARM_UP + SPLIT
-        if self.config.compile or (self.device.type == "cuda" and not few):
-            return contextlib.nullcontext()
-        return dispatch.record()
+
+def _trainable(dataset: Dataset) -> Dataset:
+    """The same data set without tensors of inference mode, which no gradient may read."""
+    names = ("x", "y", "train_mask", "val_mask", "test_mask")
+    held = {name: getattr(dataset, name) for name in names}
+    made = {name: tensor.clone() for name, tensor in held.items() if tensor.is_inference()}
+    return replace(dataset, **made) if made else dataset
 
 
 def _split_nodes(dataset: Dataset) -> dict[str, Tensor]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import signal
 import statistics
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from maxk.core.errors import MaxKError, TrainingError
@@ -31,10 +35,8 @@ from maxk.train.folder import (
     write_json,
     write_text,
 )
-from maxk.train.history import Epoch
-from maxk.train.loop import Trainer
+from maxk.train.loop import Epoch, Trainer
 from maxk.train.setup import load_dataset, resolve_device, uncapturable
-from maxk.train.signals import signals
 
 log = logging.getLogger(__name__)
 
@@ -238,6 +240,7 @@ def _about(trainer: Trainer, epoch: int) -> dict[str, Any]:
         "nonlinearity": config.nonlinearity,
         "k": config.k,
         "epoch": epoch,
+        "contents": trainer.contents,
     }
 
 
@@ -250,3 +253,28 @@ def _seed_trainer(config: TrainConfig, dataset: Dataset, seed: int) -> Trainer:
 
 def _line(record: Epoch) -> str:
     return json.dumps(asdict(record)) + "\n"
+
+
+@contextlib.contextmanager
+def signals() -> Iterator[list[int]]:
+    """Collects SIGINT and SIGTERM in a list; a second one acts as if nothing watched."""
+    caught: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        # Python hands signals to the main thread only.
+        yield caught
+        return
+    watched = (signal.SIGINT, signal.SIGTERM)
+    before = {int(number): signal.getsignal(number) for number in watched}
+
+    def note(number: int, frame: FrameType | None) -> None:
+        caught.append(number)
+        log.info("stopping after this epoch; a second signal stops at once, without saving")
+        signal.signal(number, before[number])
+
+    for watch in watched:
+        signal.signal(watch, note)
+    try:
+        yield caught
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,10 +1,9 @@
-"""Settings -> the parts of a run: data, model, device, number formats."""
+"""Settings -> the parts of a run: data, model, device."""
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,8 +13,10 @@ from maxk.core.errors import CompileError, DeviceError
 from maxk.data.dataset import Dataset
 from maxk.data.load import load
 from maxk.nn import GCN, GIN, GraphSAGE
+from maxk.nn.nonlinearities import Activation
 from maxk.ops import dispatch
 from maxk.train.config import TrainConfig
+from maxk.train.isolation import Initialising, numerics
 
 log = logging.getLogger(__name__)
 
@@ -45,8 +46,19 @@ def load_dataset(config: TrainConfig) -> Dataset:
         )
 
 
-def build_model(config: TrainConfig, dataset: Dataset) -> nn.Module:
-    """Returns the untrained model for a data set, with weights from torch's present seed."""
+def build_model(
+    config: TrainConfig, dataset: Dataset, random: dict[str, Tensor] | None = None
+) -> nn.Module:
+    """Returns the untrained model for a data set.
+
+    Args:
+        config: The settings.
+        dataset: Its features and classes are the model's inputs and outputs.
+        random: Generators of the run, which the weights are drawn from; by default torch's own.
+    """
+    if random is not None:
+        with Initialising(random):
+            return build_model(config, dataset)
     model: nn.Module = _MODELS[config.model](
         dataset.x.shape[1],
         config.hidden,
@@ -104,32 +116,6 @@ def resolve_device(name: str) -> torch.device:
     return torch.device("cuda", index)
 
 
-@contextlib.contextmanager
-def numerics(config: TrainConfig) -> Iterator[None]:
-    """Applies ``precision`` and ``deterministic`` while inside, and puts torch's settings back.
-
-    On the CPU, ``deterministic`` also leaves torch one thread: its products and sums round
-    differently on another number of threads.
-    """
-    precision = torch.get_float32_matmul_precision()
-    deterministic = torch.are_deterministic_algorithms_enabled()
-    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    try:
-        torch.set_float32_matmul_precision(config.precision)
-        with contextlib.ExitStack() as stack:
-            if config.deterministic:
-                torch.use_deterministic_algorithms(True)
-                if resolve_device(config.device).type == "cpu":
-                    # It imports numba, which a run on a GPU can do without.
-                    from maxk.device.cpu import torch_on_one_thread
-
-                    stack.enter_context(torch_on_one_thread())
-            yield
-    finally:
-        torch.set_float32_matmul_precision(precision)
-        torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
-
-
 def uncapturable(dataset: Dataset, device: torch.device) -> str | None:
     """Returns why no CUDA graph can hold a step on this data and device, or None where one can."""
     if dataset.x.layout != torch.strided:
@@ -137,3 +123,36 @@ def uncapturable(dataset: Dataset, device: torch.device) -> str | None:
     if problem := dispatch.cuda_problem(device):
         return f"the reference runs on {device}: {problem}"
     return None
+
+
+def k_at(config: TrainConfig, epoch: int) -> int:
+    """Returns the k of an epoch, counted from 1.
+
+    In the first ``anneal`` epochs k falls by halves from the hidden width, each step as long as the
+    next; from then on it is ``k``.
+
+    Example:
+        >>> config = TrainConfig(hidden=64, k=8, anneal=6)
+        >>> [k_at(config, epoch) for epoch in range(1, 9)]
+        [64, 64, 32, 32, 16, 16, 8, 8]
+    """
+    if epoch > config.anneal or config.nonlinearity != "maxk":
+        return config.k
+    steps = []
+    k = config.hidden
+    while k > config.k:
+        steps.append(k)
+        k //= 2
+    if not steps:
+        return config.k
+    return steps[(epoch - 1) * len(steps) // config.anneal]
+
+
+def set_k(model: nn.Module, k: int) -> bool:
+    """Lets every MaxK of a model keep k entries from now on; returns whether that is a change."""
+    changed = False
+    for module in model.modules():
+        if isinstance(module, Activation) and module.nonlinearity == "maxk" and module.k != k:
+            module.k = k
+            changed = True
+    return changed

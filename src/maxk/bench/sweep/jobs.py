@@ -10,13 +10,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from maxk.bench.models import MODELS
 from maxk.bench.sweep.score import Setting
 from maxk.core.errors import ConfigError
+from maxk.nn.nonlinearities import NONLINEARITIES as ALL_NONLINEARITIES
 from maxk.train.config import TrainConfig, field_types, from_keys, parse_flag, read_toml
 
 KS = (2, 4, 8, 16, 32, 64, 96, 128, 192)
-MODELS = ("sage", "gcn", "gin")
-NONLINEARITIES = ("maxk", "maxk-grouped", "fatrelu", "dropout-relu")
+#: What is compared with ReLU.
+NONLINEARITIES = tuple(name for name in ALL_NONLINEARITIES if name != "relu")
 
 #: Settings that a sweep varies or that say where it runs: another value is no other recipe.
 _VARIED = ("dataset", "model", "nonlinearity", "k", "groups", "seed", "seeds")
@@ -30,20 +32,20 @@ class Request:
     Attributes:
         datasets: Names or paths.
         ks: Kept entries; those above a recipe's hidden width are left out.
-        models: Of :data:`MODELS`.
-        nonlinearities: Of :data:`NONLINEARITIES`; ReLU always comes along.
+        models: Of :data:`maxk.bench.models.MODELS`.
+        nonlinearities: Of :data:`NONLINEARITIES`; ReLU is always included.
         seeds: Runs of each setting, with seeds from 0.
         groups: Most blocks of columns of ``maxk-grouped``; at each k the largest number up to it
             that divides k and the width.
         recipes: Folder of ``<dataset>-<model>.toml``; a data set without one runs with the
             defaults of ``maxk train``.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
-        overrides: Settings that win over every recipe; rows carry them behind the recipe's name.
+        overrides: Settings that win over every recipe; rows carry them after the recipe's name.
     """
 
     datasets: tuple[str, ...]
     ks: tuple[int, ...] = KS
-    models: tuple[str, ...] = MODELS
+    models: tuple[str, ...] = tuple(MODELS)
     nonlinearities: tuple[str, ...] = ("maxk",)
     seeds: int = 10
     groups: int = 32
@@ -130,9 +132,9 @@ def _recipe(request: Request, dataset: str, model: str) -> tuple[str, dict[str, 
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from None
     table.update(_without_varied(request.overrides))
-    told = {name: value for name, value in sorted(table.items()) if name not in _PLACE}
+    fixed = {name: value for name, value in sorted(table.items()) if name not in _PLACE}
     table["device"] = request.device
-    digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:8]
+    digest = hashlib.sha256(json.dumps(fixed).encode()).hexdigest()[:8]
     words = [path.name] if path.exists() else []
     words += [
         f"{name.replace('_', '-')}={str(value).lower() if isinstance(value, bool) else value}"

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from maxk.bench.models import MODELS
 from maxk.bench.sweep.score import Score, Setting, Speed, devices, on_one_device
 from maxk.bench.sweep.verdict import FEWEST, LEVEL, Verdict
 from maxk.core.errors import DataError, MaxKError
 from maxk.train.metrics import METRIC_NAMES
 
-_NAMES = {"sage": "GraphSAGE", "gcn": "GCN", "gin": "GIN"}
 _COLOURS = {
     "maxk": "#1f5fa8",
     "maxk-grouped": "#7a4fa3",
@@ -26,13 +26,13 @@ _LABELS = {
 }
 
 
-def draw(
+def draw_dataset(
     scores: Sequence[Score], verdicts: Sequence[Verdict], speeds: Sequence[Speed], out: Path
 ) -> Path:
-    """Draws one data set, a column a model.
+    """Draws one data set, one column per model.
 
     Above, mean and sample deviation of the test score over the seeds; the line with a band is ReLU.
-    A hollow marker is a score that the paired test tells from ReLU's for the worse, a cross one of
+    A hollow marker is a score that the paired test finds worse than ReLU's, a cross one of
     too few seeds. Below, how many times as fast an epoch is; the dotted line is Amdahl's ceiling,
     ReLU's epoch without the time of its aggregations. MaxK can pass it: it has less to drop, too.
 
@@ -51,12 +51,14 @@ def draw(
         MaxKError: matplotlib is missing.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
-    figure(scores, verdicts, speeds).savefig(out, dpi=150)
+    dataset_figure(scores, verdicts, speeds).savefig(out, dpi=150)
     return out
 
 
-def figure(scores: Sequence[Score], verdicts: Sequence[Verdict], speeds: Sequence[Speed]) -> Any:
-    """Returns the picture of :func:`draw` as a matplotlib figure."""
+def dataset_figure(
+    scores: Sequence[Score], verdicts: Sequence[Verdict], speeds: Sequence[Speed]
+) -> Any:
+    """Returns the picture of :func:`draw_dataset` as a matplotlib figure."""
     if not verdicts:
         raise DataError("there is no run to draw beside one of ReLU with the same seed")
     try:
@@ -64,7 +66,7 @@ def figure(scores: Sequence[Score], verdicts: Sequence[Verdict], speeds: Sequenc
     except ImportError:
         raise MaxKError("pictures need matplotlib; pip install 'maxk[plot]'") from None
     fields = sorted(
-        {v.setting.field for v in verdicts}, key=lambda f: (list(_NAMES).index(f[1]), f)
+        {v.setting.field for v in verdicts}, key=lambda f: (list(MODELS).index(f[1]), f)
     )
     speeds = on_one_device(speeds)
     rows = 2 if speeds else 1
@@ -72,9 +74,9 @@ def figure(scores: Sequence[Score], verdicts: Sequence[Verdict], speeds: Sequenc
     axes: Any = page.subplots(rows, len(fields), squeeze=False, sharex="col")
     metric = METRIC_NAMES[scores[0].metric]
     for column, field in enumerate(fields):
-        mine = [v for v in verdicts if v.setting.field == field]
-        _scores(axes[0][column], mine)
-        axes[0][column].set_title(_NAMES[field[1]])
+        selected = [v for v in verdicts if v.setting.field == field]
+        _scores(axes[0][column], selected)
+        axes[0][column].set_title(MODELS[field[1]].title)
         if speeds:
             _speeds(axes[1][column], [s for s in speeds if s.field == field])
         axes[rows - 1][column].set_xlabel(f"k, entries kept of {_width(scores, field)}")

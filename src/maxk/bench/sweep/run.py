@@ -1,4 +1,4 @@
-"""A sweep from what was asked for to its files: train what is missing, time it, tell, draw."""
+"""A sweep from the request to its files: train what is missing, time it, compare, draw."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from maxk.bench.sweep.jobs import Job, Request, jobs, settings
 from maxk.bench.sweep.score import Score, Speed
 from maxk.bench.sweep.speed import speeds
 from maxk.bench.sweep.verdict import Verdict, sentences, verdicts
-from maxk.bench.sweep.work import Bench, Lost, work
+from maxk.bench.sweep.work import Lost, Runner, work
 from maxk.core.errors import DataError
+from maxk.measure import rows
 from maxk.measure.environment import device_name
 from maxk.train.setup import resolve_device
 
 log = logging.getLogger(__name__)
 
-#: Told (runs done, runs asked for, the run just done) after every run.
+#: Called with (runs done, runs requested, the run just done) after every run.
 OnRun = Callable[[int, int, Score], object]
 
 
@@ -30,7 +31,7 @@ class Study:
     Attributes:
         scores: The runs.
         speeds: Times of an epoch, of one device or of several; none where they were not measured.
-        verdicts: Each setting beside ReLU.
+        verdicts: Each setting compared with ReLU.
         lost: Runs that went with their worker, in this call.
     """
 
@@ -64,7 +65,7 @@ def sweep(
         workers: Processes that train at a time.
         time_epochs: Time the epochs.
         rounds: Of that timing.
-        on_run: Told of each run.
+        on_run: Called after each run.
 
     Raises:
         MaxKError: a run is not possible, or the folder cannot be written.
@@ -84,20 +85,20 @@ def sweep(
                 result.job.config.seed,
             )
             continue
-        score.append(path, [result])
+        rows.append(path, [result])
         known[result.key] = result
         done += 1
         on_run(done, len(wanted), result)
-    score.write_csv(out / score.TABLE, known.values())
+    rows.write_csv(out / score.TABLE, Score, known.values())
     if time_epochs:
         _time(request, out / score.SPEEDS, rounds)
     scores = [known[job.key] for job in wanted if job.key in known]
-    mine = {job.setting for job in wanted}
+    selected = {job.setting for job in wanted}
     device = device_name(resolve_device(request.device))
     timed = [
         s
         for s in score.read_speeds(out / score.SPEEDS)
-        if s.device == device and score.bare(s) in mine
+        if s.device == device and score.bare(s) in selected
     ]
     return Study(tuple(scores), tuple(timed), tuple(verdicts(scores)), lost)
 
@@ -106,18 +107,18 @@ def _time(request: Request, path: Path, rounds: int) -> None:
     """Times each model on each data set of which a setting has no time on this device."""
     name = device_name(resolve_device(request.device))
     known = {score.bare(s) for s in score.read_speeds(path) if s.device == name}
-    bench = Bench()
+    runner = Runner()
     for dataset in request.datasets:
         for model in request.models:
             field: list[Job] = settings(request, dataset, model)
             if all(job.setting in known for job in field):
                 continue
             log.info("timing epochs: %s on %s", model, field[0].setting.dataset)
-            _, data = bench.dataset(field[0].config)
-            score.append(path, speeds(field, data, rounds=rounds))
+            _, data = runner.dataset(field[0].config)
+            rows.append(path, speeds(field, data, rounds=rounds))
 
 
-def read(paths: Sequence[Path]) -> Study:
+def open_study(paths: Sequence[Path]) -> Study:
     """Returns what the folders or files of sweeps hold together; nothing is trained.
 
     Raises:
@@ -137,24 +138,24 @@ def read(paths: Sequence[Path]) -> Study:
     return Study(found, tuple(timed.values()), tuple(verdicts(found)))
 
 
-def draw(study: Study, out: Path) -> list[Path]:
+def draw_study(study: Study, out: Path) -> list[Path]:
     """Draws ``out/<dataset>.png`` for every data set, and returns the pictures.
 
     Raises:
         MaxKError: matplotlib is missing.
     """
     return [
-        picture.draw(part.scores, part.verdicts, part.speeds, out / f"{name}.png")
-        for name, part in parts(study)
+        picture.draw_dataset(part.scores, part.verdicts, part.speeds, out / f"{name}.png")
+        for name, part in by_dataset(study)
     ]
 
 
-def parts(study: Study) -> list[tuple[str, Study]]:
+def by_dataset(study: Study) -> list[tuple[str, Study]]:
     """Returns what can be drawn of each data set: under plain recipes, where there are any."""
     found = []
     for name in dict.fromkeys(v.setting.dataset for v in study.verdicts):
-        mine = [v for v in study.verdicts if v.setting.dataset == name]
-        plain = [v for v in mine if v.setting.place == name] or mine
+        selected = [v for v in study.verdicts if v.setting.dataset == name]
+        plain = [v for v in selected if v.setting.place == name] or selected
         fields = {v.setting.field for v in plain}
         scores = [row for row in study.scores if row.field in fields]
         speeds = [row for row in study.speeds if row.field in fields]

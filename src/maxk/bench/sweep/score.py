@@ -1,16 +1,12 @@
-"""What one finished run is: a score, one JSON object a line, and the file it is kept in."""
+"""What one finished run is: a score, one JSON object per line, and the file it is kept in."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, TypeVar
 
-from maxk.core.errors import DataError
+from maxk.measure import rows
 
 #: Names of the files of a sweep in its folder.
 SCORES, TABLE, SPEEDS = "sweep.jsonl", "sweep.csv", "speed.jsonl"
@@ -24,9 +20,9 @@ class Setting:
         dataset: Name of the data set.
         model: ``sage``, ``gcn`` or ``gin``.
         nonlinearity: Its name.
-        k: Kept entries a row, or as many on average; None for ``relu``.
+        k: Kept entries per row, or as many on average; None for ``relu``.
         groups: Blocks of columns that share k; None where nothing is stored as CBSR.
-        recipe: File of the settings, and what was set beside it, as ``cora-gcn.toml layers=3``;
+        recipe: File of the settings, and what was set in addition, as ``cora-gcn.toml layers=3``;
             empty for the defaults.
         settings: Digest of what the recipe says, so that another recipe is another setting.
     """
@@ -46,7 +42,7 @@ class Setting:
 
     @property
     def place(self) -> str:
-        """The data set, with what was set beside the recipe."""
+        """The data set, with what was set in addition to the recipe."""
         changed = " ".join(word for word in self.recipe.split() if not word.endswith(".toml"))
         return f"{self.dataset} ({changed})" if changed else self.dataset
 
@@ -104,7 +100,7 @@ class Score(Setting):
 
 @dataclass(frozen=True)
 class Speed(Setting):
-    """An epoch of one setting, timed alone on the device, beside ReLU's.
+    """An epoch of one setting, timed alone on the device, compared with ReLU's.
 
     Attributes:
         ms: Median of a training step in milliseconds.
@@ -139,36 +135,13 @@ class Speed(Setting):
     date: str = ""
 
 
-def append(path: Path, rows: Iterable[Setting]) -> None:
-    """Appends rows to a file; a line that a kill cut short is taken away first.
-
-    Raises:
-        DataError: the file cannot be written.
-    """
-    lines = "".join(json.dumps(asdict(row), allow_nan=False) + "\n" for row in rows)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("ab+") as file:
-            size = file.seek(0, io.SEEK_END)
-            file.seek(max(size - 1, 0))
-            if size and file.read(1) != b"\n":
-                file.seek(0)
-                file.truncate(file.read().rfind(b"\n") + 1)
-            file.seek(0, io.SEEK_END)
-            file.write(lines.encode())
-    except OSError as error:
-        raise DataError(
-            f"cannot write {path}: {error.strerror}; choose another folder with --out"
-        ) from error
-
-
 def read_scores(path: Path) -> list[Score]:
     """Returns the runs of a file, the last of each key; none where there is no file.
 
     Raises:
         DataError: a line but an unfinished last one is no run.
     """
-    return list({row.key: row for row in _read(path, Score)}.values())
+    return rows.latest(rows.read(path, Score, missing_ok=True), lambda score: score.key)
 
 
 def read_speeds(path: Path) -> list[Speed]:
@@ -177,7 +150,8 @@ def read_speeds(path: Path) -> list[Speed]:
     Raises:
         DataError: a line but an unfinished last one is no speed.
     """
-    return list({(bare(row), row.device): row for row in _read(path, Speed)}.values())
+    found = rows.read(path, Speed, missing_ok=True)
+    return rows.latest(found, lambda speed: (bare(speed), speed.device))
 
 
 def on_one_device(speeds: Iterable[Speed]) -> list[Speed]:
@@ -188,44 +162,12 @@ def on_one_device(speeds: Iterable[Speed]) -> list[Speed]:
     return max(groups.values(), key=lambda g: (len(g), g[0].device != "cpu"), default=[])
 
 
-def devices(rows: Iterable[Score | Speed]) -> str:
+def devices(measured: Iterable[Score | Speed]) -> str:
     """Returns where rows were made, in words."""
-    names = dict.fromkeys(row.device for row in rows)
+    names = dict.fromkeys(row.device for row in measured)
     return ", ".join("CPU" if name == "cpu" else name for name in names)
-
-
-def write_csv(path: Path, scores: Iterable[Score]) -> None:
-    """Writes the runs as a table, one a line, in place of what was there."""
-    names = [f.name for f in fields(Score)]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(asdict(score) for score in scores)
-    path.write_text(text.getvalue(), encoding="utf-8")
-
-
-_Row = TypeVar("_Row", bound=Setting)
 
 
 def bare(row: Setting) -> Setting:
     """The setting of a row without what was found out about it."""
     return Setting(**{f.name: getattr(row, f.name) for f in fields(Setting)})
-
-
-def _read(path: Path, kind: type[_Row]) -> list[_Row]:
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except FileNotFoundError:
-        return []
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read ({error})") from None
-    # What stands behind the last line's end is the start of a line that a kill cut short.
-    return [_parsed(line, kind, f"{path}:{n}") for n, line in enumerate(lines[:-1], 1) if line]
-
-
-def _parsed(line: str, kind: type[_Row], where: str) -> _Row:
-    try:
-        values: dict[str, Any] = json.loads(line)
-        return kind(**values)
-    except (ValueError, TypeError) as error:
-        raise DataError(f"{where}: no row of a sweep ({error})") from None

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from maxk.bench.step import Step, Target, captured
 from maxk.bench.sweep.jobs import Job
 from maxk.bench.sweep.score import Setting, Speed
+from maxk.bench.timing import new_pool, replayed, time_steps
 from maxk.core.errors import TrainingError
 from maxk.data.dataset import Dataset
 from maxk.graph import cache
 from maxk.measure.environment import environment
-from maxk.measure.timer import interleave, ratio
-from maxk.ops import dispatch
+from maxk.measure.timer import ratio
 from maxk.train.config import TrainConfig
-from maxk.train.setup import build_model, numerics
+from maxk.train.isolation import numerics
+from maxk.train.setup import build_model
+from maxk.train.step import Step, Target
 
 #: Steps of ReLU whose operations are timed one by one, for the share of aggregation.
 SPLITS = 5
@@ -47,23 +47,23 @@ def speeds(
         raise TrainingError("a speed-up is over ReLU, and no setting is ReLU's")
     device = dataset.y.device
     facts = environment(device)
-    pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
+    pool = new_pool(device)
     sparse = dataset.x.layout != torch.strided
     held = cache.unchanged(dataset.x) if sparse else contextlib.nullcontext()
     with held, numerics(relu.config):
         steps = {job.setting: _step(job.config, dataset) for job in jobs}
-        calls: dict[Any, Callable[[], object]] = {
-            setting: _call(step, device, pool) for setting, step in steps.items()
-        }
-        times = interleave(
-            calls, device=device, rounds=rounds, warmup=2, cold=False, budget_s=budget_s
-        )
-        highest = ceiling(steps[relu.setting].split(SPLITS))
-    base = times[relu.setting]  # type: ignore[index]
+        calls = {setting: replayed(step, device, pool) for setting, step in steps.items()}
+        timed = time_steps(
+            steps, device, rounds=rounds, budget_s=budget_s, calls=calls, warmup=2,
+            parts=[relu.setting], splits=SPLITS,
+        )  # fmt: skip
+    base = timed[relu.setting]
+    assert base.parts is not None
+    highest = ceiling(base.parts)
     found = []
     for job in jobs:
-        timing = times[job.setting]  # type: ignore[index]
-        gain = ratio(base, timing)
+        timing = timed[job.setting].timing
+        gain = ratio(base.timing, timing)
         found.append(
             Speed(
                 **{f.name: getattr(job.setting, f.name) for f in fields(Setting)},
@@ -88,7 +88,7 @@ def ceiling(parts: Mapping[str, float]) -> float:
     """Returns Amdahl's ceiling: a step over the same step without aggregation.
 
     Args:
-        parts: Milliseconds, as :meth:`maxk.bench.step.Step.split` names them.
+        parts: Milliseconds, as :meth:`maxk.train.step.Step.split` names them.
     """
     whole = sum(parts.values())
     return whole / (whole - parts["forward"] - parts["backward"])
@@ -105,10 +105,4 @@ def _step(config: TrainConfig, dataset: Dataset) -> Step:
 
     step = Step(model, forward, Target(nodes, dataset.y[nodes]))
     step()
-    return step
-
-
-def _call(step: Step, device: torch.device, pool: Any) -> Callable[[], object]:
-    if device.type == "cuda" and dispatch.cuda_problem(device) is None:
-        return captured(step, device, pool)
     return step

@@ -1,4 +1,4 @@
-"""Scores -> what may be said: which k cannot be told from ReLU, and how fast it is."""
+"""Scores -> conclusions: which k is not significantly worse than ReLU, and how fast it is."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from maxk.measure.words import digits
 #: Level of the two-sided paired t-test. No correction for the number of k: it would let more of
 #: them pass as equal to ReLU.
 LEVEL = 0.05
-#: A loss that matters; few seeds tell no difference, but may not rule such a loss out either.
+#: A loss that matters; few seeds show no difference, but may not rule such a loss out either.
 MARGIN = 0.01
-#: Fewer seeds than these bear no sentence: nearly nothing is distinguishable then.
+#: With fewer seeds than these nothing is said: nearly no difference is significant then.
 FEWEST = 3
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """One setting beside ReLU under the same recipe, seed by seed.
+    """One setting compared with ReLU under the same recipe, seed by seed.
 
     Attributes:
         setting: Which.
@@ -76,31 +76,31 @@ def verdicts(scores: Iterable[Score]) -> list[Verdict]:
     for score in scores:
         runs.setdefault(bare(score), {})[score.seed] = score
     found = []
-    for setting, mine in runs.items():
+    for setting, own in runs.items():
         relu = next(
             (s for s in runs if s.field == setting.field and s.nonlinearity == "relu"), None
         )
         if relu is None:
             continue
-        pairs = [(mine[seed].test, runs[relu][seed].test) for seed in mine if seed in runs[relu]]
+        pairs = [(own[seed].test, runs[relu][seed].test) for seed in own if seed in runs[relu]]
         known = [(a, b) for a, b in pairs if a is not None and b is not None]
         if known:
-            diverged = sum(score.diverged is not None for score in mine.values())
+            diverged = sum(score.diverged is not None for score in own.values())
             found.append(_verdict(setting, diverged, known))
     return found
 
 
 def _verdict(setting: Setting, diverged: int, pairs: Sequence[tuple[float, float]]) -> Verdict:
-    mine, relu = ([pair[side] for pair in pairs] for side in (0, 1))
+    own, relu = ([pair[side] for pair in pairs] for side in (0, 1))
     low = high = p = None
     if len(pairs) > 1:
-        low, high, p = paired(mine, relu)
+        low, high, p = paired(own, relu)
     return Verdict(
         setting=setting,
         runs=len(pairs),
         diverged=diverged,
-        mean=statistics.fmean(mine),
-        deviation=_deviation(mine),
+        mean=statistics.fmean(own),
+        deviation=_deviation(own),
         relu=statistics.fmean(relu),
         relu_deviation=_deviation(relu),
         low=low,
@@ -109,7 +109,7 @@ def _verdict(setting: Setting, diverged: int, pairs: Sequence[tuple[float, float
     )
 
 
-def paired(mine: Sequence[float], other: Sequence[float]) -> tuple[float, float, float]:
+def paired(own: Sequence[float], other: Sequence[float]) -> tuple[float, float, float]:
     """The 95 % interval of the mean difference and the p of a two-sided paired t-test.
 
     Example:
@@ -117,20 +117,20 @@ def paired(mine: Sequence[float], other: Sequence[float]) -> tuple[float, float,
         >>> low > 0, p < 0.05
         (True, True)
     """
-    differences = {a - b for a, b in zip(mine, other, strict=True)}
+    differences = {a - b for a, b in zip(own, other, strict=True)}
     if len(differences) == 1:
         # Without any spread the statistic is 0 / 0 or infinite.
         (only,) = differences
         return only, only, 0.0 if only else 1.0
     from scipy.stats import ttest_rel
 
-    result = ttest_rel(mine, other)
+    result = ttest_rel(own, other)
     interval = result.confidence_interval(0.95)
     return float(interval.low), float(interval.high), float(result.pvalue)
 
 
 @dataclass(frozen=True)
-class Choice:
+class SmallestK:
     """What the tests say of one model and nonlinearity on one data set.
 
     Attributes:
@@ -153,9 +153,9 @@ class Choice:
         return [k for k in worse if k > first]
 
 
-def choices(
+def smallest_ks(
     found: Sequence[Verdict], speeds: Iterable[Speed]
-) -> list[tuple[Setting, int, Choice | None]]:
+) -> list[tuple[Setting, int, SmallestK | None]]:
     """Returns for every model and nonlinearity one of its settings, its seeds, and the choice.
 
     The choice is None where no k has :data:`FEWEST` seeds.
@@ -166,23 +166,23 @@ def choices(
         if verdict.setting.k is not None:
             key = (*verdict.setting.field, verdict.setting.nonlinearity)
             groups.setdefault(key, []).append(verdict)
-    result: list[tuple[Setting, int, Choice | None]] = []
+    result: list[tuple[Setting, int, SmallestK | None]] = []
     for group in groups.values():
         enough = sorted((v for v in group if v.runs >= FEWEST), key=lambda v: v.setting.k or 0)
         equal = next((v for v in enough if v.word != "worse"), None)
         sure = next((v for v in enough if v.sure), None)
         speed = None if equal is None else timed.get(equal.setting)
-        choice = Choice(tuple(enough), equal, sure, speed) if enough else None
+        choice = SmallestK(tuple(enough), equal, sure, speed) if enough else None
         result.append((group[0].setting, max(v.runs for v in group), choice))
     return result
 
 
 def sentences(found: Sequence[Verdict], speeds: Iterable[Speed]) -> list[str]:
-    """Says for every model and nonlinearity the smallest k that cannot be told from ReLU."""
-    return [_sentence(*entry) for entry in choices(found, speeds)]
+    """Says for every model and nonlinearity the smallest k that is not worse than ReLU."""
+    return [_sentence(*entry) for entry in smallest_ks(found, speeds)]
 
 
-def _sentence(setting: Setting, runs: int, choice: Choice | None) -> str:
+def _sentence(setting: Setting, runs: int, choice: SmallestK | None) -> str:
     what = f"{setting.place}, {setting.model}, {setting.nonlinearity}"
     if choice is None:
         return f"{what}: too few seeds ({runs}) to tell a difference; train with --seeds 5 or more"

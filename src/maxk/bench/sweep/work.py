@@ -1,4 +1,4 @@
-"""Runs -> scores: in this process, or in several that hand theirs back one by one.
+"""Runs -> scores: in this process, or in several that hand child_end back one by one.
 
 A worker trains many runs one after the other: interpreter, kernels, data set and graph are there
 from the second on. Only the parent writes, so a worker that is killed takes one run with it.
@@ -26,8 +26,8 @@ from maxk.data.resplit import with_split
 from maxk.data.source import Source
 from maxk.measure.environment import environment
 from maxk.train.config import TrainConfig
+from maxk.train.deferred import DeferredTrainer
 from maxk.train.setup import resolve_device
-from maxk.train.unwatched import UnwatchedTrainer
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,11 @@ class Lost:
     exitcode: int | None
 
 
-class Bench:
+class Runner:
     """Trains runs one after the other and keeps the last graph between them.
 
     Args:
-        workers: Processes that train at a time, as rows tell it.
+        workers: Processes that train at a time, as rows record it.
     """
 
     def __init__(self, workers: int = 1) -> None:
@@ -67,11 +67,11 @@ class Bench:
             facts = environment(device)
             self._facts = {name: facts[name] for name in ("device", "torch", "commit", "date")}
         split, dataset = self.dataset(config)
-        outcome = UnwatchedTrainer(config, dataset).run()
+        outcome = DeferredTrainer(config, dataset).run()
         if device.type == "cuda":
             # Memory of a CUDA graph that is gone, which the other workers may need.
             torch.cuda.empty_cache()
-        told = asdict(outcome)
+        result = asdict(outcome)
         return Score(
             **{f.name: getattr(job.setting, f.name) for f in fields(Setting)},
             seed=config.seed,
@@ -80,7 +80,7 @@ class Bench:
             hidden=config.hidden,
             layers=config.layers,
             workers=self._workers,
-            **told,
+            **result,
             **self._facts,
         )
 
@@ -126,13 +126,13 @@ def work(jobs: Iterable[Job], workers: int) -> Iterator[Score | Lost]:
         workers: Processes; 1 trains in this one.
 
     Raises:
-        MaxKError: a run is not possible; what was yielded before stands.
+        MaxKError: a run is not possible; what was yielded before is valid.
     """
     waiting = deque(jobs)
     if workers == 1:
-        bench = Bench()
+        runner = Runner()
         for job in waiting:
-            yield bench.score(job)
+            yield runner.score(job)
         return
     crew = [_Worker(workers) for _ in range(min(workers, len(waiting)))]
     try:
@@ -161,10 +161,10 @@ class _Worker:
     def __init__(self, workers: int) -> None:
         # A forked child cannot use a GPU that its parent has touched.
         context = get_context("spawn")
-        self.pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, workers), daemon=True)
+        self.pipe, child_end = context.Pipe()
+        self._process = context.Process(target=_serve, args=(child_end, workers), daemon=True)
         self._process.start()
-        theirs.close()
+        child_end.close()
         self.job: Job | None = None
 
     def take(self, job: Job) -> None:
@@ -204,7 +204,7 @@ def _serve(pipe: connection.Connection, workers: int) -> None:
     # Ctrl-C reaches all processes of a terminal; the parent is the one that ends the others.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))
-    bench = Bench(workers)
+    runner = Runner(workers)
     while True:
         try:
             job = pipe.recv()
@@ -212,7 +212,7 @@ def _serve(pipe: connection.Connection, workers: int) -> None:
             return
         answer: tuple[str, object]
         try:
-            answer = "done", bench.score(job)
+            answer = "done", runner.score(job)
         except MaxKError as error:
             answer = "refused", str(error)
         except Exception:

@@ -1,8 +1,9 @@
-"""Which format a file has, and the two doors: read any, write any."""
+"""Which format a file has; read and write any of them."""
 
 from __future__ import annotations
 
 import gzip
+import logging
 import os
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from maxk.core.errors import DataError
-from maxk.graph.files.edges import NODE_BYTES, Edges, check_room, in_memory
+from maxk.graph.files.edges import NODE_BYTES, Edges, check_reach, check_room, in_memory
 from maxk.graph.files.matrix_market import read_matrix_market, write_matrix_market
 from maxk.graph.files.npz import npz_edges, read_npz
 from maxk.graph.files.text import TEXT_SUFFIXES, read_edge_list, text_kind, write_edge_list
@@ -20,18 +21,23 @@ from maxk.graph.graph import Graph
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+log = logging.getLogger(__name__)
+
 GRAPH_SUFFIXES = (".npz", *TEXT_SUFFIXES, ".mtx")
+#: Suffixes that torch.save and pickle use.
+PICKLE_SUFFIXES = (".pt", ".pth", ".pkl", ".pickle")
 
 
 def load_graph(path: str | Path) -> Graph:
-    """Reads a graph file.
+    """Read a graph file.
 
     Args:
         path: ``.npz`` (``edge_index`` or ``indptr`` and ``indices``), an edge list (``.txt``,
             ``.csv``, ``.tsv``) or MatrixMarket (``.mtx``); the text formats also gzipped (``.gz``).
 
     Returns:
-        The graph, its edges as stored. An edge list has one node more than its largest id.
+        The graph, its edges as stored. An edge list has one node more than its largest id. What
+        was not read is logged as a warning.
 
     Raises:
         DataError: the file is missing, broken, or of another kind.
@@ -47,11 +53,15 @@ def load_graph(path: str | Path) -> Graph:
     """
     path = Path(path)
     edges = read_edges(path)
+    for note in edges.notes:
+        log.warning(note)
     reach = int(edges.edge_index.max()) + 1 if edges.edge_index.numel() else 0
     counts = (
         reach if edges.num_src is None else edges.num_src,
         reach if edges.num_dst is None else edges.num_dst,
     )
+    if edges.num_src is None and edges.num_dst is None:
+        check_reach(edges, reach, str(path))
     what = f"{path}: a graph of {counts[0]} x {counts[1]} nodes"
     check_room(NODE_BYTES * sum(counts), what)
     try:
@@ -64,12 +74,12 @@ def load_graph(path: str | Path) -> Graph:
 
 
 def save_graph(graph: Graph, path: str | Path) -> None:
-    """Writes a graph; the file appears whole or not at all.
+    """Write a graph; the file appears whole or not at all.
 
     Args:
-        graph: any graph. An edge list cannot say how many nodes there are, so isolated nodes with
+        graph: Any graph. An edge list cannot say how many nodes there are, so isolated nodes with
             the largest ids are lost in it; ``.npz`` and ``.mtx`` keep everything.
-        path: as in :func:`load_graph`. Edges are written in CSR order. In ``.mtx`` rows are
+        path: As in :func:`load_graph`. Edges are written in CSR order. In ``.mtx`` rows are
             targets, as in :meth:`Graph.from_scipy`.
 
     Raises:
@@ -96,8 +106,13 @@ def save_graph(graph: Graph, path: str | Path) -> None:
 
 
 def graph_kind(path: Path) -> str:
-    """Suffix that decides how a graph file is read; ``.gz`` in front of which is seen through."""
+    """Suffix that decides how a graph file is read, without ``.gz``."""
     kind = text_kind(path)
+    if kind in PICKLE_SUFFIXES:
+        raise DataError(
+            f"{path} is a pickle, which can run code when it is read; save its arrays with "
+            "numpy.savez(path, **arrays), for PyG's Data those of data.to_dict()"
+        )
     if kind not in GRAPH_SUFFIXES or (kind == ".npz" and path.suffix == ".gz"):
         raise DataError(
             f"{path}: unknown kind of graph file {path.suffix or path.name!r}; "
@@ -119,7 +134,7 @@ def read_edges(path: Path) -> Edges:
 
 @contextmanager
 def _whole_file(path: Path) -> Iterator[IO[bytes]]:
-    """Opens a temporary file beside ``path`` and renames it when all went well."""
+    """Open a temporary file next to ``path`` and rename it when all went well."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as stream:

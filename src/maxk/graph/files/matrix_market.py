@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -36,16 +39,16 @@ def read_matrix_market(path: Path) -> Edges:
     from scipy.io import mminfo, mmread
 
     check_file(path)
-    zipped = path.suffix.lower() == ".gz"
     try:
-        rows, columns, entries, kind, field, _ = mminfo(path)
+        with _open(path) as stream:
+            rows, columns, entries, kind, field, _ = mminfo(_Careful(stream))
         if kind != "coordinate" or field == "complex":
             raise DataError(
                 f"{path}: a graph is a coordinate matrix of real, integer or pattern entries, "
                 f"got {kind} {field}"
             )
         _check_size(path, entries)
-        with gzip.open(path) if zipped else path.open("rb") as stream:
+        with _open(path) as stream:
             matrix: Any = mmread(_Careful(stream))
     except DataError:
         raise
@@ -62,10 +65,20 @@ def read_matrix_market(path: Path) -> Edges:
     return Edges(torch.from_numpy(index), weight, num_src=columns, num_dst=rows)
 
 
+@contextmanager
+def _open(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file, gzipped or not, after the byte order mark that an editor may put in front."""
+    opened: Any = gzip.open if path.suffix.lower() == ".gz" else open
+    with opened(path, "rb") as stream:
+        if stream.read(len(codecs.BOM_UTF8)) != codecs.BOM_UTF8:
+            stream.seek(0)
+        yield stream
+
+
 class _Careful:
     """A stream that SciPy's parser reads to its end and no further.
 
-    The parser looks for the end of a line with C's string functions: behind a last line without
+    The parser looks for the end of a line with C's string functions: after a last line without
     one, and at a null byte, it reads memory that is not its own.
     """
 
@@ -85,18 +98,18 @@ class _Careful:
 
 
 def _check_size(path: Path, entries: int) -> None:
-    """Raises DataError where a file is too short for what it declares, or memory is."""
+    """Raise DataError where a file is too short for what it declares, or memory is."""
     size = path.stat().st_size * (DEFLATE_RATIO if path.suffix.lower() == ".gz" else 1)
     if entries * SHORTEST_ENTRY > size + SHORTEST_ENTRY:
         raise DataError(
             f"{path}: declares {entries} entries, but holds no more than {size // SHORTEST_ENTRY}"
         )
-    # Entries of a symmetric file stand for two.
+    # An entry of a symmetric file becomes two.
     check_room(2 * ENTRY_BYTES * entries, f"{path}: a matrix of {entries} entries")
 
 
 def write_matrix_market(graph: Graph, stream: IO[bytes]) -> None:
-    """Writes entry (target, source) for each edge."""
+    """Write entry (target, source) for each edge."""
     from scipy.io import mmwrite
     from scipy.sparse import coo_array
 

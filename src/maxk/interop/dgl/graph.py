@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from maxk.graph import cache
-from maxk.graph.csr import CSR, Transpose
+from maxk.graph.csr import from_arrays
 from maxk.graph.graph import Graph
+from maxk.graph.kept import make
 from maxk.interop.edges import edges_in_order
 
 
@@ -19,7 +20,7 @@ def is_graph(source: object) -> bool:
 
 
 def from_dgl(source: Any, edge_weight: Tensor | str | None = None) -> Graph:
-    """The graph of a ``DGLGraph`` of one edge type; nothing is sorted again.
+    """The graph of a ``DGLGraph`` of one edge type; its edges are not sorted by target again.
 
     Args:
         source: the graph.
@@ -66,19 +67,28 @@ def graph_of(source: Any, edge_weight: Tensor | None = None) -> Graph:
 
 
 def _arrays(source: Any) -> tuple[Tensor, ...]:
-    """Row pointers, sources and edge ids by target, then the same by source."""
-    return (*source.adj_tensors("csc"), *source.adj_tensors("csr"))
+    """Row pointers, sources and edge ids, by target."""
+    return tuple(source.adj_tensors("csc"))
 
 
 def _make(arrays: tuple[Tensor, ...], num_src: int) -> Graph:
-    indptr, sources, edges, t_indptr, targets, t_edges = arrays
+    indptr, sources, edges = arrays
     num_edges = sources.shape[0]
-    order, t_order = (_ids(ids, num_edges) for ids in (edges, t_edges))
-    checked = Graph.from_csr(indptr, sources, num_src=num_src)
-    place = torch.empty_like(order)
-    place[order] = torch.arange(num_edges, device=order.device)
-    back = Transpose(t_indptr.long(), targets.to(checked.indices.dtype), place[t_order])
-    return Graph(CSR(checked.indptr, checked.indices, num_src, order=order, transpose=back))
+    if edges.shape[0] != num_edges:  # DGL leaves them out where they count up
+        return Graph(from_arrays(indptr, sources, num_src))
+    order = make(lambda: edges.to(torch.int64, copy=True))
+    if num_edges and not _numbers_each_once(order):
+        raise ValueError(
+            f"the edge ids of the DGL graph must hold each of 0..{num_edges - 1} once; make the "
+            "graph again with dgl.graph(...)"
+        )
+    return Graph(from_arrays(indptr, sources, num_src, order))
+
+
+def _numbers_each_once(order: Tensor) -> bool:
+    low, high = torch.aminmax(order)
+    count = order.shape[0]
+    return int(low) == 0 and int(high) == count - 1 and int(torch.bincount(order).max()) == 1
 
 
 def _check_one_kind(source: Any) -> None:
@@ -88,13 +98,6 @@ def _check_one_kind(source: Any) -> None:
         raise ValueError(
             f"the DGL graph holds several edge types ({names}); pass one of them: graph[edge_type]"
         )
-
-
-def _ids(ids: Tensor, num_edges: int) -> Tensor:
-    """Edge ids of sorted arrays; DGL leaves them out where they count up."""
-    if ids.shape[0] != num_edges:
-        return torch.arange(num_edges, device=ids.device)
-    return ids.long()
 
 
 def to_dgl(graph: Graph) -> Any:

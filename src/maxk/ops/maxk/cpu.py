@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import njit, prange
+from numba import prange
 from torch import Tensor
 
 from maxk.cbsr import column_dtype
-from maxk.device.cpu import equal_rows, kernel, reinterpret, threads, trailing_zeros
+from maxk.device.cpu import equal_rows, helper, kernel, reinterpret, threads, trailing_zeros
 
 # Halvings of the value range before the key range is halved instead.
 LINEAR_STEPS = 12
@@ -135,7 +135,7 @@ def _select(
                         p += np.uint64(1)
 
 
-@njit(cache=True)
+@helper
 def _middle(low: Any, high: Any, largest: Any, infinity: Any, step: Any, half: Any) -> Any:
     """A key in (low, high]: halves the values while that is quick, the keys after that.
 

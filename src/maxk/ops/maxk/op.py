@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from maxk.cbsr import CBSR
-from maxk.core.checks import check_k, check_matrix
 from maxk.ops.autograd import calls
+from maxk.ops.contract import check_select
 
 
 def maxk(x: Tensor, k: int, *, implementation: str | None = None) -> CBSR:
@@ -39,10 +39,9 @@ def maxk(x: Tensor, k: int, *, implementation: str | None = None) -> CBSR:
         >>> maxk.maxk(torch.tensor([[0.0, -1.0, -2.0, 5.0]]), k=2).to_dense()
         tensor([[0., 0., 0., 5.]])
     """
-    width = check_matrix(x, "x").shape[1]
-    check_k(k, width)
+    check_select(x, k)
     values, columns = calls(implementation).select(x.contiguous(), k)
-    return CBSR(values, columns, width, in_range=True)
+    return CBSR(values, columns, x.shape[1], in_range=True)
 
 
 def to_dense(features: CBSR, *, implementation: str | None = None) -> Tensor:

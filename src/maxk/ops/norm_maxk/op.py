@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from maxk.cbsr import CBSR
-from maxk.core.checks import check_k, check_matrix, check_same_device
 from maxk.ops.autograd import calls
+from maxk.ops.contract import check_norm_select
 
 
 def layer_norm_maxk(
@@ -49,11 +49,6 @@ def layer_norm_maxk(
         >>> maxk.layer_norm_maxk(x, torch.ones(4), torch.zeros(4), k=1).columns
         tensor([[1]], dtype=torch.uint8)
     """
-    width = check_matrix(x, "x").shape[1]
-    check_k(k, width)
-    for name, operand in (("weight", weight), ("bias", bias)):
-        check_same_device(x.device, "x", operand.device, name)
-        if operand.shape != (width,):
-            raise ValueError(f"{name} must have shape [{width}], got {list(operand.shape)}")
+    check_norm_select(x, weight, bias, k)
     values, columns = calls(implementation).norm_select(x.contiguous(), weight, bias, eps, k)
-    return CBSR(values, columns, width, in_range=True)
+    return CBSR(values, columns, x.shape[1], in_range=True)

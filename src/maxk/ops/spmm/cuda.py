@@ -19,11 +19,11 @@ from maxk.graph.csr import expand
 from maxk.ops.operands_cuda import edge_indices, floats
 from maxk.ops.shape import VALUE_CODES, FeatureShape
 from maxk.ops.spmm import reference
+from maxk.ops.spmm.matrices import Matrices
 
 SOURCE = Path(__file__).with_name("kernel.cu")
 
-# Node ids of the edges -> matrices over them. The entry keeps the scales it was made with, so that
-# their ids, part of its key, stay theirs.
+# Node ids of the edges -> matrices over them.
 _cache: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
 
@@ -84,12 +84,15 @@ def _matrix(
     """The weighted, scaled matrix or its transpose; kept where there are no edge weights."""
     if weight is not None:
         return _make(adjacency, weight, dtype, transposed=transposed)
-    scales = (adjacency.row_scale, adjacency.column_scale)
-    kept = _cache.setdefault(adjacency.indices, {})
-    key = (transposed, dtype, id(scales[0]), id(scales[1]))
-    if key not in kept:
-        kept[key] = (_make(adjacency, None, dtype, transposed=transposed), *scales)
-    matrix: Tensor = kept[key][0]
+    kept = _cache.get(adjacency.indices)
+    if kept is None:
+        kept = _cache.setdefault(adjacency.indices, Matrices())
+    matrix: Tensor = kept.get(
+        (transposed, dtype),
+        (adjacency.row_scale, adjacency.column_scale),
+        lambda: _make(adjacency, None, dtype, transposed=transposed),
+        pin=torch.cuda.is_current_stream_capturing(),
+    )
     return matrix
 
 

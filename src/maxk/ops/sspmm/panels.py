@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from maxk.graph import kept
 from maxk.graph.adjacency import Adjacency
 from maxk.graph.csr import expand
 from maxk.graph.schedule import Schedule, build_schedule
@@ -38,10 +39,10 @@ _cache: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
 def panels_of(adjacency: Adjacency, count: int) -> Panels:
     """The edges in ``count`` panels of equally many sources; built once a graph."""
-    kept = _cache.setdefault(adjacency.indices, {})
-    if count not in kept:
-        kept[count] = _build(adjacency, count)
-    found: Panels = kept[count]
+    panels = _cache.setdefault(adjacency.indices, {})
+    if count not in panels:
+        panels[count] = kept.make(lambda: _build(adjacency, count))
+    found: Panels = panels[count]
     return found
 
 

@@ -1,0 +1,1 @@
+"""How well one hidden layer of MaxK fits a function."""

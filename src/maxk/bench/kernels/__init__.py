@@ -1,0 +1,1 @@
+"""Kernels against what a user would run instead."""
