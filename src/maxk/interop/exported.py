@@ -99,7 +99,10 @@ class Network(nn.Module):
             edge_index, edge_weight = gcn_norm(
                 edge_index, edge_weight, x.shape[0], dtype=self.lin_in.weight.dtype
             )
-        h = x @ self.lin_in.weight.t() + self.lin_in.bias
+        if x.layout == torch.strided:
+            h = self.lin_in(x)
+        else:
+            h = x @ self.lin_in.weight.t() + self.lin_in.bias
         if self.model != "sage":
             h = h.relu()
         total = h
@@ -133,9 +136,13 @@ class _GIN(nn.Module):
 
 
 def _largest(h: Tensor, k: int) -> Tensor:
-    """Keeps the k largest entries of every row, of equal ones the first."""
-    columns = h.detach().sort(dim=1, descending=True, stable=True).indices[:, :k]
-    return torch.zeros_like(h).scatter(1, columns, h.gather(1, columns))
+    """Keeps the k largest entries of every row, of equal ones the first; NaN is the largest."""
+    rows, nan = h.detach(), h.isnan()
+    least = rows.topk(k, dim=1).values[:, -1:]
+    larger = (rows > least) | (nan & ~least.isnan())
+    equal = (rows == least) | (nan & least.isnan())
+    missing = k - larger.sum(1, keepdim=True)
+    return h.where(larger | (equal & (equal.cumsum(1) <= missing)), 0.0)
 
 
 def load(path: str | Path) -> Network:

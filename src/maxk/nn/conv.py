@@ -19,7 +19,7 @@ from maxk.cbsr import CBSR
 from maxk.graph.cache import graph_of
 from maxk.graph.graph import Graph
 from maxk.nn.children import add_applied
-from maxk.nn.functional import add_scaled, dense, refuse_replica
+from maxk.nn.functional import add_scaled, check_caller, dense
 from maxk.nn.lazy import is_lazy, make_linear
 from maxk.ops.aggregate import aggregate
 
@@ -170,7 +170,7 @@ class SAGEConv(Convolution):
 
     def forward(self, x: Features | Pair, edge_index: Any, size: Size = None) -> Tensor:
         """Applies the convolution."""
-        refuse_replica(self)
+        check_caller(self)
         source, target = ends(x)
         graph = graph_of(edge_index, edge_counts(x, size))
         if self.project:
@@ -253,7 +253,7 @@ class GCNConv(Convolution):
 
     def forward(self, x: Features, edge_index: Any, edge_weight: Tensor | None = None) -> Tensor:
         """Applies the convolution."""
-        refuse_replica(self)
+        check_caller(self)
         if isinstance(x, tuple | list):
             raise ValueError(
                 "x of GCNConv must be one matrix, got a pair; use maxk.nn.SAGEConv on a bipartite "
@@ -322,7 +322,7 @@ class GINConv(Convolution):
 
     def forward(self, x: Features | Pair, edge_index: Any, size: Size = None) -> Tensor:
         """Applies the convolution."""
-        refuse_replica(self)
+        check_caller(self)
         source, target = ends(x)
         y = aggregate(graph_of(edge_index, edge_counts(x, size)), source, "sum")
         if target is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -17,14 +17,16 @@ from maxk.ops.autograd import calls
 from maxk.ops.contract import check_added
 from maxk.ops.maxk.op import to_dense
 
+_is_tracing: Callable[[], bool] = torch.jit._trace.is_tracing
 #: What :func:`aligned` writes on a tensor; its zeros between the rows are nobody else's.
 _ALIGNED = "_maxk_rows_are_aligned"
 
 
-def refuse_replica(module: nn.Module) -> None:
-    """Refuses to run as one of several DataParallel replicas.
+def check_caller(module: nn.Module) -> None:
+    """Refuses callers that would lose what the kernels compute.
 
-    A replica sees a share of the rows, and the edges between shares are lost.
+    A DataParallel replica sees a share of the rows, and the edges between shares are lost.
+    ``torch.jit.trace`` and ONNX record PyTorch's own operations only.
 
     Raises:
         RuntimeError: naming what to use instead.
@@ -34,6 +36,14 @@ def refuse_replica(module: nn.Module) -> None:
             f"{type(module).__name__} cannot run under torch.nn.DataParallel on several GPUs: it "
             "splits the nodes and loses the edges between the parts; use one GPU, or "
             "torch.nn.parallel.DistributedDataParallel with a graph for each process"
+        )
+    onnx = torch.compiler.is_compiling() and torch.onnx.is_in_onnx_export()
+    if onnx or _is_tracing():
+        caller = "torch.onnx.export" if torch.onnx.is_in_onnx_export() else "torch.jit.trace"
+        raise RuntimeError(
+            f"{caller} cannot record {type(module).__name__}, whose operations are maxk's own; use "
+            "maxk.interop.export_torch(model, x, graph), or record the PyTorch and PyG network "
+            "maxk.interop.to_pyg_model(model)"
         )
 
 

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from maxk.cbsr import CBSR
 from maxk.core.checks import check_k
+from maxk.nn.functional import check_caller
 from maxk.ops.maxk.op import maxk
 
 
@@ -34,6 +35,7 @@ class MaxK(nn.Module):
 
     def forward(self, x: Tensor) -> CBSR | Tensor:
         """Applies MaxK to the last dimension."""
+        check_caller(self)
         rows = maxk(x.reshape(-1, x.shape[-1]), self.k)
         if self.compressed:
             return rows

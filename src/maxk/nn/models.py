@@ -20,7 +20,7 @@ from maxk.cbsr import CBSR
 from maxk.graph.graph import Graph
 from maxk.nn.children import apply_linear
 from maxk.nn.conv import SAGEConv
-from maxk.nn.functional import add_scaled, dropout, refuse_replica
+from maxk.nn.functional import add_scaled, check_caller, dropout
 from maxk.nn.nonlinearities import Activation, Nonlinearity
 from maxk.ops.aggregate import aggregate
 
@@ -81,7 +81,7 @@ class _Network(nn.Module):
 
     def forward(self, x: Tensor, graph: Graph) -> Tensor:
         """Logits [N, out_channels] of features [N, in_channels], dense or sparse CSR."""
-        refuse_replica(self)
+        check_caller(self)
         h = apply_linear(self.lin_in, x)
         if self.relu_after_input:
             h = h.relu()

@@ -17,7 +17,7 @@ from maxk.graph.graph import Graph
 from maxk.interop.dgl.graph import graph_of
 from maxk.nn.children import add_applied
 from maxk.nn.conv import Features, Pair
-from maxk.nn.functional import add_scaled, dense, dropout, refuse_replica
+from maxk.nn.functional import add_scaled, check_caller, dense, dropout
 from maxk.ops.aggregate import aggregate
 
 Activation = Callable[[Tensor], Tensor] | None
@@ -106,7 +106,7 @@ class SAGEConv(nn.Module):
         self, graph: Any, feat: Features | Pair, edge_weight: Tensor | None = None
     ) -> Tensor:
         """Applies the convolution."""
-        refuse_replica(self)
+        check_caller(self)
         graph = graph_of(graph, edge_weight)
         source, target = _ends(graph, self._drop(feat))
         if self.aggregator_type == "mean":
@@ -177,7 +177,7 @@ class GraphConv(nn.Module):
         edge_weight: Tensor | None = None,
     ) -> Tensor:
         """Applies the convolution; ``weight`` is W for a layer made with weight=False."""
-        refuse_replica(self)
+        check_caller(self)
         if weight is not None and self.weight is not None:
             raise ValueError("the layer has a weight of its own; make it with weight=False")
         weight = self.weight if weight is None else weight
@@ -247,7 +247,7 @@ class GINConv(nn.Module):
         self, graph: Any, feat: Features | Pair, edge_weight: Tensor | None = None
     ) -> Tensor:
         """Applies the convolution."""
-        refuse_replica(self)
+        check_caller(self)
         graph = graph_of(graph, edge_weight)
         source, target = _ends(graph, feat)
         y = add_scaled(aggregate(graph, source, self.aggregator_type), target, 1 + self.eps)

@@ -29,11 +29,15 @@ def select(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
     threads()
     wide = x if x.dtype in KEY_DTYPES else x.float()
     rows, width = x.shape
-    values = torch.empty(rows, k, dtype=wide.dtype)
-    columns = torch.empty(rows, k, dtype=column_dtype(width))
+    values = torch.empty(rows, k, dtype=wide.dtype, device="cpu")
+    columns = torch.empty(rows, k, dtype=column_dtype(width), device="cpu")
     bits = wide.view(KEY_DTYPES[wide.dtype]).numpy()
     largest = np.iinfo(bits.dtype).max
-    infinity = torch.tensor(float("inf"), dtype=wide.dtype).view(KEY_DTYPES[wide.dtype]).item()
+    infinity = (
+        torch.tensor(float("inf"), dtype=wide.dtype, device="cpu")
+        .view(KEY_DTYPES[wide.dtype])
+        .item()
+    )
     _select(
         wide.numpy(), bits, bits.dtype.type(largest), bits.dtype.type(infinity),
         values.numpy(), columns.numpy(), equal_rows(rows),
@@ -45,7 +49,7 @@ def scatter(values: Tensor, columns: Tensor, width: int) -> Tensor:
     """Dense [N, D] with ``values`` at ``columns`` and 0 elsewhere."""
     threads()
     wide = values if values.dtype in KEY_DTYPES else values.float()
-    dense = torch.empty(values.shape[0], width, dtype=wide.dtype)
+    dense = torch.empty(values.shape[0], width, dtype=wide.dtype, device="cpu")
     _scatter(wide.numpy(), columns.numpy(), dense.numpy(), equal_rows(values.shape[0]))
     return dense.to(values.dtype)
 

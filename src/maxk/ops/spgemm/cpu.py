@@ -31,7 +31,7 @@ def spgemm(
         return dense.spmm(adjacency, weight, scatter(values, columns, width))
     threads()
     given: Operands = operands(adjacency, weight, values)
-    y = torch.empty(adjacency.num_dst, width, dtype=given.features.dtype)
+    y = torch.empty(adjacency.num_dst, width, dtype=given.features.dtype, device="cpu")
     indptr = adjacency.indptr.numpy()
     _rows(
         indptr, adjacency.indices.numpy(), given.weight, array(given.row_scale),

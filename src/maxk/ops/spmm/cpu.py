@@ -22,7 +22,7 @@ def spmm(adjacency: Adjacency, weight: Tensor | None, x: Tensor) -> Tensor:
     """y[t] = sum over edges s -> t of R[t] w C[s] x[s], [M, D]."""
     threads()
     given = operands(adjacency, weight, x)
-    y = torch.empty(adjacency.num_dst, x.shape[1], dtype=given.features.dtype)
+    y = torch.empty(adjacency.num_dst, x.shape[1], dtype=given.features.dtype, device="cpu")
     indptr = adjacency.indptr.numpy()
     sum_rows(
         indptr, adjacency.indices.numpy(), None, given.weight, array(given.row_scale),
@@ -35,7 +35,7 @@ def spmm_t(adjacency: Adjacency, weight: Tensor | None, grad: Tensor) -> Tensor:
     """The adjoint: dx[s] = sum over edges s -> t of R[t] w C[s] grad[t], [N, D]."""
     threads()
     given = operands(adjacency, weight, grad, transposed=True)
-    dx = torch.empty(adjacency.num_src, grad.shape[1], dtype=given.features.dtype)
+    dx = torch.empty(adjacency.num_src, grad.shape[1], dtype=given.features.dtype, device="cpu")
     indptr = adjacency.t_indptr.numpy()
     edges = None if weight is None else adjacency.t_edges.numpy()
     sum_rows(
@@ -50,7 +50,7 @@ def sddmm_dense(adjacency: Adjacency, x: Tensor, grad: Tensor) -> Tensor:
     threads()
     left = operands(adjacency, None, x)
     right = operands(adjacency, None, grad, transposed=True)
-    products = torch.empty(adjacency.num_edges, dtype=left.features.dtype)
+    products = torch.empty(adjacency.num_edges, dtype=left.features.dtype, device="cpu")
     indptr = adjacency.indptr.numpy()
     _dots(
         indptr, adjacency.indices.numpy(), left.features.numpy(), right.features.numpy(),

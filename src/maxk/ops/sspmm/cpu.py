@@ -28,10 +28,10 @@ def sspmm(adjacency: Adjacency, weight: Tensor | None, grad: Tensor, columns: Te
     count = threads()
     given = operands(adjacency, weight, grad, transposed=True)
     plan = plan_cpu(adjacency.num_src, grad.shape[1], columns.shape[1], count)
-    du = torch.empty(columns.shape, dtype=given.features.dtype)
+    du = torch.empty(columns.shape, dtype=given.features.dtype, device="cpu")
     if plan.variant == "scatter":
         indptr = adjacency.indptr.numpy()
-        buffers = torch.empty(count, *columns.shape, dtype=du.dtype)
+        buffers = torch.empty(count, *columns.shape, dtype=du.dtype, device="cpu")
         _scatter(
             indptr, adjacency.indices.numpy(), given.weight, given.features.numpy(),
             columns.numpy(), buffers.numpy(), equal_edges(indptr, count),
@@ -51,7 +51,7 @@ def pick(dense: Tensor, columns: Tensor) -> Tensor:
     """dense[i, columns[i, j]], [N, k]: the adjoint of MaxK's scatter."""
     threads()
     wide = dense.to(accumulation_dtype(dense.dtype))
-    picked = torch.empty(columns.shape, dtype=wide.dtype)
+    picked = torch.empty(columns.shape, dtype=wide.dtype, device="cpu")
     _pick(wide.numpy(), columns.numpy(), picked.numpy(), equal_rows(columns.shape[0]))
     return picked.to(dense.dtype)
 
@@ -61,7 +61,7 @@ def sddmm(adjacency: Adjacency, values: Tensor, columns: Tensor, grad: Tensor) -
     threads()
     left = operands(adjacency, None, values)
     right = operands(adjacency, None, grad, transposed=True)
-    products = torch.empty(adjacency.num_edges, dtype=left.features.dtype)
+    products = torch.empty(adjacency.num_edges, dtype=left.features.dtype, device="cpu")
     indptr = adjacency.indptr.numpy()
     _dots(
         indptr, adjacency.indices.numpy(), left.features.numpy(), columns.numpy(),
